@@ -1,0 +1,83 @@
+"""The only place where tasks are made (P1).
+
+An event loop holds its tasks weakly and forgets their failures (PY5). Here a task always belongs to a scope, the
+scope ends no earlier than its tasks, and a task that fails takes its siblings and its scope with it.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+__all__ = ["TaskScope", "cancel_and_wait", "run_all"]
+
+T = TypeVar("T")
+
+
+class TaskScope:
+    """A block that owns tasks: leaving it waits for them, a failure in one cancels the others.
+
+    Cancellation: cancelling the owner cancels every task and waits for it.
+    Raises: ExceptionGroup of the failures when the block is left.
+    """
+
+    def __init__(self) -> None:
+        self._group = asyncio.TaskGroup()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._group.__aexit__(kind, error, trace)
+
+    def spawn(self, coro: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+        """Start a named task inside the scope."""
+        task = self._group.create_task(coro, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def cancel(self) -> None:
+        """Cancel every task of the scope; leaving the block still waits for them and raises nothing for it."""
+        for task in tuple(self._tasks):
+            task.cancel()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+
+async def run_all(*coros: Coroutine[Any, Any, T]) -> list[T]:
+    """Run coroutines side by side and return their results in order.
+
+    Raises: ExceptionGroup when one fails; the others are cancelled first.
+    """
+    async with TaskScope() as scope:
+        tasks = [scope.spawn(coro, name=f"run_all[{number}]") for number, coro in enumerate(coros)]
+    return [task.result() for task in tasks]
+
+
+async def cancel_and_wait(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks and return when all of them have ended.
+
+    Guarantees: no task is left running. A failure other than the cancel is raised, the first one in order.
+    Cancellation: passed on after the tasks have ended.
+    """
+    for task in tasks:
+        task.cancel()
+    pending = {task for task in tasks if not task.done()}
+    interrupted: asyncio.CancelledError | None = None
+    while pending:
+        try:
+            _, pending = await asyncio.wait(pending)
+        except asyncio.CancelledError as error:
+            interrupted = error
+            pending = {task for task in pending if not task.done()}
+    if interrupted is not None:
+        raise interrupted
+    for task in tasks:
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            raise cast("Exception", failure)
