@@ -1,1 +1,4 @@
-""""""
+"""Simulated time, fake servers and faults, for tests of code built on `runtime`.
+
+Nothing outside of tests may import from here.
+"""

@@ -1,0 +1,119 @@
+"""The fence: a token that says until when this process may write (L6, L9).
+
+A leader that stalls must not write after another process has taken over. The elector extends the fence after
+each renewal; the client asks the fence before each mutating request and caps that request shortly after
+``valid_until``. The fence lives below the client so that the client can check it without knowing of elections.
+
+A fence goes through three states and never back::
+
+    shut (never opened) --open--> open (valid_until, extended by later open) --close or expiry--> closed for good
+
+There is no re-election in one process, so closed is final. That an expired fence counts as closed, even if a late
+renewal would have succeeded, keeps the answer the same for whoever asked first.
+
+All methods are safe to call from any thread: the elector runs in its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+from runtime.clock import Clock
+from runtime.errors import RuntimeFault
+
+IN_FLIGHT_GRACE = 5.0
+"""Seconds after ``valid_until`` by which a request begun in time must have ended (L6).
+
+With a lease of 15 s and a renew deadline of 10 s this is the moment when a rival may write at the earliest.
+"""
+
+
+class LeadershipLost(RuntimeFault):
+    """A write was refused because this process is not, or no longer, the leader."""
+
+
+class WriteFence(Protocol):
+    """What the client needs to know of a fence."""
+
+    def check(self) -> None:
+        """Return if writing is allowed.
+
+        Raises: LeadershipLost otherwise.
+        """
+
+    def remaining(self, now: float) -> float:
+        """Return for how many seconds from `now` writing stays allowed; 0.0 if it is not."""
+
+
+class Fence:
+    """A write permission with an end, shared between the elector's thread and all clients."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._valid_until: float | None = None
+        self._closed_because: str | None = None
+
+    def open(self, valid_until: float) -> bool:
+        """Allow writing until `valid_until` (monotonic); extend if already open.
+
+        Guarantees: never shortens the permission and never re-opens a closed or expired fence.
+        Returns False when the fence is closed for good, which the caller must treat as lost leadership.
+        """
+        with self._lock:
+            if self._shut(self._clock.monotonic()):
+                return False
+            if self._valid_until is None or valid_until > self._valid_until:
+                self._valid_until = valid_until
+            return True
+
+    def close(self, reason: str = "the fence was closed") -> None:
+        """Forbid writing for good. Idempotent; the first reason is kept."""
+        with self._lock:
+            if self._closed_because is None:
+                self._closed_because = reason
+
+    def check(self) -> None:
+        """Return if writing is allowed.
+
+        Raises: LeadershipLost when the fence was never opened, has expired or was closed.
+        """
+        with self._lock:
+            if self._shut(self._clock.monotonic()):
+                raise LeadershipLost(f"write refused, this process does not lead: {self._closed_because}")
+            if self._valid_until is None:
+                raise LeadershipLost(
+                    "write refused, this process does not lead: it has not acquired the lease"
+                )
+
+    def remaining(self, now: float) -> float:
+        """Return for how many seconds from `now` writing stays allowed; 0.0 if it is not."""
+        with self._lock:
+            if self._valid_until is None or self._closed_because is not None:
+                return 0.0
+            return max(0.0, self._valid_until - now)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a write would be allowed now."""
+        with self._lock:
+            return not self._shut(self._clock.monotonic()) and self._valid_until is not None
+
+    def _shut(self, now: float) -> bool:
+        """Latch expiry, then tell whether the fence is closed for good. The caller holds the lock."""
+        if self._closed_because is None and self._valid_until is not None and now >= self._valid_until:
+            self._closed_because = "the lease was not renewed in time"
+        return self._closed_because is not None
+
+
+class AlwaysOpen:
+    """The fence of a process that runs without leader election."""
+
+    def check(self) -> None:
+        """Return: writing is always allowed."""
+
+    def remaining(self, now: float) -> float:
+        """Return infinity: writing never ends, whatever `now` is."""
+        del now
+        return float("inf")
