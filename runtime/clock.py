@@ -47,19 +47,19 @@ class SystemClock:
 class LoopClock:
     """The running event loop's own time: real on a real loop, simulated on a simulated one.
 
-    The wall clock starts at a fixed epoch, so that a simulated run prints the same times whenever it is run.
+    The wall clock starts at a fixed origin, so that a simulated run prints the same times whenever it is run.
     """
 
-    def __init__(self, *, epoch: datetime | None = None) -> None:
-        self._epoch = epoch or datetime(2026, 1, 1, tzinfo=UTC)
+    def __init__(self, *, origin: datetime | None = None) -> None:
+        self._origin = origin or datetime(2026, 1, 1, tzinfo=UTC)
 
     def monotonic(self) -> float:
         """Return the running loop's time."""
         return asyncio.get_running_loop().time()
 
     def utcnow(self) -> datetime:
-        """Return the epoch advanced by the loop's time."""
-        return self._epoch + timedelta(seconds=self.monotonic())
+        """Return the origin advanced by the loop's time."""
+        return self._origin + timedelta(seconds=self.monotonic())
 
     async def sleep(self, seconds: float) -> None:
         """Suspend the calling task in the loop's time."""
