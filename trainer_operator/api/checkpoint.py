@@ -1,0 +1,180 @@
+"""Checkpoint: one saved state of a Trainer. The store holds the truth, this object shows and drives it (CK1).
+
+State goes one way: Pending, Staging, Committed, GarbageCollected (CR8, CS7); the API server refuses the way back.
+Users create objects to save on demand, and set `hold` to keep one.
+"""
+
+from enum import StrEnum
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, StrictBool, StringConstraints
+
+from trainer_operator.api.meta import (
+    ApiModel,
+    ApiObject,
+    Conditions,
+    Int32,
+    Int64,
+    LabelName,
+    ListType,
+    ShortText,
+    Text,
+    Time,
+)
+from trainer_operator.api.rules import TransitionRule
+
+CheckpointId = Annotated[str, StringConstraints(max_length=64, pattern=r"^[0-9]{12,}-e[0-9]+-[0-9a-f]{4}$")]
+
+
+class CheckpointState(StrEnum):
+    """How far a checkpoint is, in the order it may go."""
+
+    PENDING = "Pending"
+    STAGING = "Staging"
+    COMMITTED = "Committed"
+    GARBAGE_COLLECTED = "GarbageCollected"
+
+
+STATE_ORDER = tuple(CheckpointState)
+
+
+class CheckpointHealth(StrEnum):
+    """What verification last said about the stored data."""
+
+    UNKNOWN = "Unknown"
+    HEALTHY = "Healthy"
+    DEGRADED = "Degraded"
+    CORRUPT = "Corrupt"
+
+
+class CheckpointReason(StrEnum):
+    """Why a checkpoint is taken (CS10)."""
+
+    INTERVAL = "Interval"
+    ON_DEMAND = "OnDemand"
+    PRE_SCALE = "PreScale"
+    PRE_EVICT = "PreEvict"
+    FINAL = "Final"
+
+
+class TrainerReference(ApiModel):
+    """The Trainer whose state is saved."""
+
+    name: LabelName
+    """Name of the Trainer, in the same namespace."""
+    uid: Text | None = None
+    """Its unique id; the operator fills it in, so that a later Trainer of that name is not meant."""
+
+
+class CheckpointSpec(ApiModel):
+    """What to save."""
+
+    trainer_ref: TrainerReference
+    """The Trainer whose state is saved."""
+    step: Int64 | None = None
+    """Global step to save at; the operator chooses the next possible one when absent."""
+    reason: CheckpointReason = CheckpointReason.ON_DEMAND
+    """Why it is taken: Interval, OnDemand, PreScale, PreEvict or Final."""
+    id: CheckpointId | None = None
+    """Name in the store, never reused; the operator chooses it."""
+    hold: StrictBool = False
+    """With true, retention never removes this checkpoint."""
+
+    transition_rules: ClassVar[tuple[TransitionRule, ...]] = (
+        TransitionRule(
+            cel="self.trainerRef.name == oldSelf.trainerRef.name "
+            "&& (!has(oldSelf.trainerRef.uid) || (has(self.trainerRef.uid) "
+            "&& self.trainerRef.uid == oldSelf.trainerRef.uid))",
+            message="trainerRef can't be changed; create another Checkpoint",
+            allows=lambda old, new: (
+                old.trainer_ref.name == new.trainer_ref.name
+                and old.trainer_ref.uid in (None, new.trainer_ref.uid)
+            ),
+            at="trainerRef",
+            shows="self.trainerRef.name",
+        ),
+        TransitionRule(
+            cel="!has(oldSelf.step) || (has(self.step) && self.step == oldSelf.step)",
+            message="step can't be changed once set",
+            allows=lambda old, new: old.step in (None, new.step),
+            at="step",
+            shows="self.step",
+        ),
+        TransitionRule(
+            cel="!has(oldSelf.id) || (has(self.id) && self.id == oldSelf.id)",
+            message="id can't be changed once set",
+            allows=lambda old, new: old.id in (None, new.id),
+            at="id",
+            shows="self.id",
+        ),
+    )
+
+
+class CheckpointStatus(ApiModel):
+    """What was observed; the store decides."""
+
+    state: CheckpointState | None = None
+    """How far it is: Pending, Staging, Committed or GarbageCollected; it never goes back."""
+    health: CheckpointHealth = CheckpointHealth.UNKNOWN
+    """What verification last said: Unknown, Healthy, Degraded or Corrupt."""
+    step: Int64 | None = None
+    """Global step that was saved."""
+    epoch: Int64 | None = None
+    """Membership epoch that it belongs to."""
+    base: CheckpointId | None = None
+    """Checkpoint whose unchanged data it reuses."""
+    shards: Int32 | None = None
+    """Number of parts that the state is split into."""
+    copies: Int32 | None = None
+    """Durable copies of the shard that has the fewest."""
+    bytes: Int64 | None = None
+    """Bytes of all its copies."""
+    reused_bytes: Int64 | None = None
+    """Bytes that were not written again because its base holds them."""
+    size: ShortText | None = None
+    """The bytes, written for people, for example 1.5 GiB."""
+    digest: Annotated[str, StringConstraints(max_length=128)] | None = None
+    """SHA-256 of the DECISION object in the store."""
+    store_id: Text | None = None
+    """Identity of the store; another one under the same address is noticed by it."""
+    holders: Annotated[tuple[ShortText, ...], Field(max_length=10000), ListType(kind="atomic")] = ()
+    """Members that save a shard each, as role-index, in the order of the shards."""
+    staging_started_at: Time | None = None
+    """When saving began."""
+    committed_at: Time | None = None
+    """When it was committed."""
+    conditions: Conditions = ()
+    """Observations, one for each type; Aborted says that it was given up."""
+    observed_generation: Int64 | None = None
+    """Generation of the spec that was last looked at."""
+
+
+def _goes_forward(old: "Checkpoint", new: "Checkpoint") -> bool:
+    before, after = old.status.state, new.status.state
+    if before is None:
+        return True
+    return after is not None and STATE_ORDER.index(after) >= STATE_ORDER.index(before)
+
+
+_ORDER_CEL = "[" + ", ".join(f"'{state}'" for state in STATE_ORDER) + "]"
+
+
+class Checkpoint(ApiObject):
+    """One saved state of a Trainer. Create one to save at the next possible step; set spec.hold to keep it."""
+
+    kind: Literal["Checkpoint"] = "Checkpoint"
+    spec: CheckpointSpec
+    """What to save."""
+    status: CheckpointStatus = CheckpointStatus()
+    """What was observed; the store decides."""
+
+    transition_rules: ClassVar[tuple[TransitionRule, ...]] = (
+        TransitionRule(
+            cel="!has(oldSelf.status) || !has(oldSelf.status.state) || (has(self.status) && has(self.status.state) "
+            f"&& {_ORDER_CEL}.indexOf(self.status.state) >= {_ORDER_CEL}.indexOf(oldSelf.status.state))",
+            message="state only goes forward: Pending, Staging, Committed, GarbageCollected",
+            allows=_goes_forward,
+            at="status.state",
+            shows="self.status.state",
+        ),
+    )

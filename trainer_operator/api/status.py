@@ -1,0 +1,270 @@
+"""Trainer.status: what the operator observed and decided (contract of the reconciler, RC4, RC8).
+
+Counters and decisions live here so that the next leader goes on from them. Python defaults make an empty status
+readable; the CRD has none of them, since absent is not zero. Everything that grows is bounded (TR18); the full State
+Tree is an HTTP endpoint (CR10).
+"""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from trainer_operator.api.checkpoint import CheckpointReason
+from trainer_operator.api.meta import (
+    ApiModel,
+    Conditions,
+    Int32,
+    Int64,
+    ListType,
+    LongText,
+    Role,
+    ShortText,
+    Text,
+    Time,
+)
+from trainer_operator.api.profile import ProfileSnapshot
+
+MAX_MEMBERS = 10_000
+
+
+class Phase(StrEnum):
+    """A summary for people; programs read conditions (CR8)."""
+
+    PENDING = "Pending"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    RECOVERING = "Recovering"
+    SCALING = "Scaling"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class MembershipPhase(StrEnum):
+    """Whether the members of an epoch may train yet."""
+
+    PREPARING = "Preparing"
+    ACTIVE = "Active"
+
+
+class ServerPhase(StrEnum):
+    """Whether all parameter-server shards are served."""
+
+    RECOVERING = "Recovering"
+    SERVING = "Serving"
+
+
+class RoleStatus(ApiModel):
+    """Counts of one role's members."""
+
+    desired: Int32 = 0
+    """Members that there should be."""
+    ready: Int32 = 0
+    """Members that train or could."""
+    active: Int32 = 0
+    """Members whose pod lives."""
+    failed: Int32 = 0
+    """Members that are down at the moment."""
+
+
+class RolesStatus(ApiModel):
+    """Counts per role."""
+
+    worker: RoleStatus = RoleStatus()
+    """Counts of the workers."""
+    ps: RoleStatus = RoleStatus()
+    """Counts of the parameter servers."""
+    master: RoleStatus = RoleStatus()
+    """Counts of the master."""
+
+
+class MembershipStatus(ApiModel):
+    """Who trains together: the current membership epoch, decided by the operator alone (ME1)."""
+
+    epoch: Int64 = 0
+    """Number of the epoch; it rises with every change of members or restart."""
+    phase: MembershipPhase = MembershipPhase.PREPARING
+    """Preparing until every member is ready, then Active."""
+    members: Text = ""
+    """The members, as ranges: worker:0-99,101;ps:0-3."""
+    world: Int32 = 0
+    """Number of members that take part in the collective."""
+    restore_step: Int64 = 0
+    """Global step that the epoch starts from."""
+    restore_from: ShortText | None = None
+    """Id of the checkpoint that it starts from; none when memory or the beginning serves."""
+    ps_epoch: Int64 = 0
+    """Number of the parameter-server epoch; it rises when a server is replaced, without a new membership epoch."""
+    ps_phase: ServerPhase | None = None
+    """Recovering while a parameter-server shard is not served, else Serving."""
+    reason: ShortText | None = None
+    """Why the epoch began."""
+    since: Time | None = None
+    """When its present phase began."""
+
+
+class MemberStatus(ApiModel):
+    """The record of one member that has been restarted or disrupted."""
+
+    role: Role
+    """Its role."""
+    index: Int32
+    """Its index in the role."""
+    attempt: Int32 = 0
+    """Number of the present pod; 0 is the first."""
+    failures: Int32 = 0
+    """Failures that counted against backoffLimit."""
+    disruptions: Int32 = 0
+    """Disruptions that counted against maxDisruptions."""
+    last_reason: ShortText | None = None
+    """Why it was last restarted."""
+    handled: ShortText | None = None
+    """Key of the last failure that was dealt with; each is dealt with once."""
+
+
+class RecoveryStatus(ApiModel):
+    """A recovery under way."""
+
+    not_before: Time | None = None
+    """When the restart may happen, after its backoff."""
+    reason: ShortText | None = None
+    """What failed, in one word."""
+    member: ShortText | None = None
+    """The member that failed, as role-index."""
+    detected_at: Time | None = None
+    """When the failure was noticed."""
+
+
+class LastCheckpoint(ApiModel):
+    """The newest committed checkpoint."""
+
+    name: ShortText
+    """Name of the Checkpoint object."""
+    step: Int64
+    """Global step that it holds."""
+    committed_at: Time | None = None
+    """When it was committed."""
+
+
+class CheckpointInFlight(ApiModel):
+    """The one checkpoint that is being taken."""
+
+    name: ShortText
+    """Name of the Checkpoint object."""
+    id: ShortText
+    """Its name in the store."""
+    step: Int64
+    """Global step that the members save at."""
+    reason: CheckpointReason = CheckpointReason.INTERVAL
+    """Why it is taken."""
+    started_at: Time | None = None
+    """When it began."""
+    deadline: Time | None = None
+    """When it is given up unless committed."""
+    tries: Int32 = 0
+    """Targets that were missed before the present one."""
+
+
+class Rollback(ApiModel):
+    """Training that had to be repeated."""
+
+    from_: Annotated[Int64, Field(alias="from")]
+    """Global step that had been reached."""
+    to: Int64
+    """Global step that training went back to."""
+    reason: ShortText = ""
+    """Why, in one word."""
+    at: Time | None = None
+    """When."""
+
+
+class ImageStatus(ApiModel):
+    """An image as it runs."""
+
+    role: Role
+    """Role that runs it."""
+    container: ShortText
+    """Container that runs it."""
+    tag: Text
+    """Reference as it was given."""
+    digest: ShortText | None = None
+    """Digest that it resolved to."""
+    signature: Literal["Verified", "Unverified", "Failed", "Skipped"] | None = None
+    """Result of the signature check."""
+
+
+class AllocationStatus(ApiModel):
+    """Where the members were placed, and what that costs."""
+
+    domain: Text | None = None
+    """Lowest topology domain that holds all members."""
+    cost: Annotated[float, Field(ge=0)] | None = None
+    """Cost of communication in this placement; less is better."""
+    estimate: Annotated[float, Field(ge=0)] | None = None
+    """Expected seconds of communication per step."""
+
+
+class TrainerStatus(ApiModel):
+    """What the operator observed and decided."""
+
+    phase: Phase | None = None
+    """Pending, Starting, Running, Recovering, Scaling, Suspended, Succeeded or Failed. For people; programs read the
+    conditions."""
+    conditions: Conditions = ()
+    """Observations, one for each type: Ready, Succeeded, Suspended, QuotaReserved, CheckpointHealthy, Degraded and
+    others."""
+    observed_generation: Int64 | None = None
+    """Generation of the spec that was last acted on."""
+    global_step: Int64 = 0
+    """Training steps finished. It falls only by a recorded rollback."""
+    epochs_completed: Int32 = 0
+    """Passes over the training data that are finished."""
+    workers: Int32 = 0
+    """Number of worker pods, as the scale subresource reports it."""
+    ready_workers: ShortText | None = None
+    """Workers ready and desired, as 3/4."""
+    ready_servers: ShortText | None = None
+    """Parameter servers ready and desired, as 1/1."""
+    nodes: Int32 | None = None
+    """Number of nodes that run members."""
+    selector: Text | None = None
+    """Label selector of the worker pods, for autoscalers."""
+    roles: RolesStatus = RolesStatus()
+    """Counts per role."""
+    membership: MembershipStatus | None = None
+    """Who trains together at the moment."""
+    members: Annotated[
+        tuple[MemberStatus, ...], Field(max_length=MAX_MEMBERS), ListType("role", "index")
+    ] = ()
+    """Members that have been restarted or disrupted; all others are on their first pod."""
+    failures: Int32 = 0
+    """Failures that counted against backoffLimit."""
+    disruptions: Int32 = 0
+    """Disruptions that counted against maxDisruptions."""
+    restarts: Int32 = 0
+    """Restarts of any cause."""
+    recovery: RecoveryStatus | None = None
+    """The recovery under way, if any."""
+    last_checkpoint: LastCheckpoint | None = None
+    """The newest committed checkpoint."""
+    checkpoint_in_flight: CheckpointInFlight | None = None
+    """The checkpoint that is being taken, if any."""
+    profile_snapshot: ProfileSnapshot | None = None
+    """The copy of the profile that this run goes by; later edits of the profile don't touch it."""
+    allocation: AllocationStatus | None = None
+    """Where the members were placed."""
+    images: Annotated[tuple[ImageStatus, ...], Field(max_length=32), ListType("role", "container")] = ()
+    """The images as they run."""
+    start_time: Time | None = None
+    """When the first pods were made."""
+    completion_time: Time | None = None
+    """When the Trainer succeeded or failed."""
+    suspended_at: Time | None = None
+    """When it was suspended, while it is."""
+    last_rollback: Rollback | None = None
+    """The last time training had to be repeated."""
+    rollbacks: Int32 = 0
+    """How often training had to be repeated."""
+    message: LongText | None = None
+    """A sentence on what it waits for or why it ended."""
