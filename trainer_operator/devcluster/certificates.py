@@ -7,7 +7,7 @@ issued at each start. Private keys are written with mode 0600 and never half (te
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import ipaddress
 import os
 import tempfile
@@ -20,10 +20,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-AUTHORITY_LIFETIME = datetime.timedelta(days=3650)
-LEAF_LIFETIME = datetime.timedelta(days=365)
-_CLOCK_SKEW = datetime.timedelta(hours=1)
-_RENEW_BEFORE = datetime.timedelta(days=400)  # an authority must outlive every leaf it issues
+AUTHORITY_LIFETIME = dt.timedelta(days=3650)
+LEAF_LIFETIME = dt.timedelta(days=365)
+_CLOCK_SKEW = dt.timedelta(hours=1)
+_RENEW_BEFORE = dt.timedelta(days=400)  # an authority must outlive every leaf it issues
 
 ADMIN = "admin"
 ADMIN_GROUPS = ("system:masters",)
@@ -47,9 +47,9 @@ class CertificateAuthority:
         self._key = key
 
     @classmethod
-    def open(cls, folder: Path, *, now: datetime.datetime | None = None) -> CertificateAuthority:
+    def open(cls, folder: Path, *, now: dt.datetime | None = None) -> CertificateAuthority:
         """Load the authority of this folder, or make one when it is missing, broken or about to expire."""
-        now = now or datetime.datetime.now(datetime.UTC)
+        now = now or dt.datetime.now(dt.UTC)
         loaded = _load(folder, now)
         if loaded is not None:
             return cls(folder, *loaded)
@@ -82,7 +82,7 @@ class CertificateAuthority:
         *,
         hosts: Iterable[str],
         folder: Path | None = None,
-        now: datetime.datetime | None = None,
+        now: dt.datetime | None = None,
     ) -> KeyPair:
         """Issue a serving certificate for these host names and IP addresses."""
         alternatives = x509.SubjectAlternativeName([_host(host) for host in hosts])
@@ -101,7 +101,7 @@ class CertificateAuthority:
         *,
         groups: Iterable[str] = (),
         folder: Path | None = None,
-        now: datetime.datetime | None = None,
+        now: dt.datetime | None = None,
     ) -> KeyPair:
         """Issue a client certificate: the API server reads the user and groups from its subject."""
         return self._issue(
@@ -116,9 +116,9 @@ class CertificateAuthority:
         *,
         alternatives: x509.SubjectAlternativeName | None = None,
         folder: Path | None,
-        now: datetime.datetime | None,
+        now: dt.datetime | None,
     ) -> KeyPair:
-        now = now or datetime.datetime.now(datetime.UTC)
+        now = now or dt.datetime.now(dt.UTC)
         key = ec.generate_private_key(ec.SECP256R1())
         builder = (
             _builder(subject, self._certificate.subject, key.public_key(), now=now, lifetime=LEAF_LIFETIME)
@@ -148,7 +148,7 @@ def file_stem(user: str) -> str:
     return "".join(character if character.isalnum() or character in "-._" else "-" for character in user)
 
 
-def _load(folder: Path, now: datetime.datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None:
+def _load(folder: Path, now: dt.datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None:
     try:
         certificate = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
         key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), password=None)
@@ -166,8 +166,8 @@ def _builder(
     issuer: x509.Name,
     public_key: ec.EllipticCurvePublicKey,
     *,
-    now: datetime.datetime,
-    lifetime: datetime.timedelta,
+    now: dt.datetime,
+    lifetime: dt.timedelta,
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()

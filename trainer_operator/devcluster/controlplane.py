@@ -145,7 +145,7 @@ class ControlPlane:
         return ClientConfig(
             server=self.url,
             ca_file=str(self.authority_file),
-            client_cert_file=str(pair.certificate),
+            client_certificate_file=str(pair.certificate),
             client_key_file=str(pair.key),
         )
 

@@ -8,6 +8,7 @@ terminal reaches only the supervisor, which then stops the rest in order; and ea
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -17,13 +18,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _TETHER = Path(__file__).with_name("tether.py")
-_POLL = 0.02  # seconds; a stopped component is noticed within a frame
 
 
 class Process:
     """A started program with its log file.
 
-    Guarantees: the program is gone when this process is gone, however that came about.
+    Guarantees: a tethered program is gone when this process is gone, however that came about.
     """
 
     def __init__(
@@ -34,21 +34,25 @@ class Process:
         log: Path,
         environ: Mapping[str, str] | None = None,
         directory: Path | None = None,
+        tethered: bool = True,
     ) -> None:
         """Start the program; both output streams are appended to `log`.
 
+        An untethered program goes on when this process ends, as the supervisor of `dev up` has to.
+
         Raises: RuntimeError outside the main thread, because the tie to us would end with that thread.
         """
-        if threading.current_thread() is not threading.main_thread():
+        if tethered and threading.current_thread() is not threading.main_thread():
             raise RuntimeError(
                 f"start {name} from the main thread: the kernel ends it with the thread that started it"
             )
         self.name = name
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
+        tether = [sys.executable, "-I", "-S", str(_TETHER), str(os.getpid())] if tethered else []
         with log.open("ab") as output:
             self._popen = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()), *argv],
+                [*tether, *argv],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -79,7 +83,8 @@ class Process:
         try:
             if grace > 0 and self.exit_code() is None:
                 self.send_signal(signal.SIGTERM)
-                await self._ended_within(grace)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    await asyncio.to_thread(self._popen.wait, grace)
         finally:
             self.kill()
 
@@ -98,9 +103,3 @@ class Process:
         except OSError:
             return ""
         return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
-
-    async def _ended_within(self, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + seconds
-        while self.exit_code() is None and loop.time() < deadline:
-            await asyncio.sleep(_POLL)

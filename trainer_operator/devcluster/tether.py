@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
         return CANNOT_START
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     try:
-        os.execvp(program[0], program)
+        os.execvp(program[0], program)  # noqa: S606 - there is no shell to be wanted
     except OSError as error:
         print(f"cannot start {program[0]}: {error.strerror}", file=sys.stderr)
     return CANNOT_START

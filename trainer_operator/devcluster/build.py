@@ -1,0 +1,290 @@
+"""Build the control plane's programs from the pinned Go modules under `tools/`.
+
+`python -m trainer_operator.devcluster.build` does nothing within a moment when all programs are there.
+
+Guarantees: a program appears in the cache only whole (built beside it, tried, then renamed); two builders take turns;
+an interrupted build goes on where it was, because Go's build cache is private and is deleted only after the last
+program; no build outlives the builder.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer_operator.devcluster import gotoolchain
+from trainer_operator.devcluster.assets import (
+    KUBERNETES_VERSION,
+    PROGRAMS,
+    Assets,
+    cache_folder,
+    find,
+    missing_in,
+)
+from trainer_operator.devcluster.buildprogress import Progress, progress_on
+from trainer_operator.devcluster.errors import AssetsMissing, BuildFailed, ClusterFault
+from trainer_operator.devcluster.filelock import locked
+from trainer_operator.devcluster.paths import cache_root
+
+_TOOLS = Path(__file__).resolve().parents[2] / "tools"
+_NEEDED_SPACE = 12 * 1024**3  # bytes; Go's build cache grows to 9 GB
+_NETWORK_MARKS = (
+    "dial tcp",
+    "no such host",
+    "i/o timeout",
+    "connection refused",
+    "proxyconnect",
+    "TLS handshake",
+)
+_TETHER = Path(__file__).with_name("tether.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One program: where its Go module is and what is built in it."""
+
+    program: str
+    module: str
+    package: str
+    linker_flags: str
+    version_command: tuple[str, ...] = ("--version",)
+
+
+def targets(programs: Iterable[str] = PROGRAMS) -> tuple[Target, ...]:
+    """Return how each of these programs is built.
+
+    Clients refuse a Kubernetes program without a version, so it is stamped in as the upstream build does.
+    """
+    major, minor, _ = KUBERNETES_VERSION.lstrip("v").split(".")
+    component = "k8s.io/component-base/version"
+    stamp = (
+        f"-s -w -X {component}.gitVersion={KUBERNETES_VERSION} -X {component}.gitMajor={major} "
+        f"-X {component}.gitMinor={minor} -X k8s.io/client-go/pkg/version.gitVersion={KUBERNETES_VERSION}"
+    )
+    known = {"etcd": Target("etcd", "etcd", "go.etcd.io/etcd/server/v3", "-s -w")}
+    for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"):
+        command = ("version", "--client") if name == "kubectl" else ("--version",)
+        known[name] = Target(name, "controlplane", f"k8s.io/kubernetes/cmd/{name}", stamp, command)
+    return tuple(known[name] for name in programs)
+
+
+def ensure(
+    programs: Iterable[str] = PROGRAMS,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    tools: Path = _TOOLS,
+    progress: Progress | None = None,
+) -> Assets:
+    """Return the programs, building those that are missing.
+
+    Raises: AssetsMissing, BuildFailed; KeyboardInterrupt passes and the next call goes on.
+    """
+    programs = tuple(programs)
+    assets = find(programs, environ=environ)
+    if assets is not None:
+        return assets
+    progress = progress or progress_on(sys.stderr)
+    folder = cache_folder(environ)
+    work = folder.with_name(f"{folder.name}.build")
+    lock = folder.with_name(f"{folder.name}.lock")
+    with locked(lock, waiting=lambda: progress.say("another build is running: waiting for it to end")):
+        missing = missing_in(folder, programs)  # the other build may have made them
+        if missing:
+            _build(
+                targets(missing), folder=folder, work=work, tools=tools, environ=environ, progress=progress
+            )
+    return Assets(folder)
+
+
+def go_environment(environ: Mapping[str, str], *, work: Path, private: bool) -> dict[str, str]:
+    """Return the environment of a Go build: our flags, none of the user's, a private build cache."""
+    kept = {
+        key: value for key, value in environ.items() if key not in {"GOFLAGS", "GOOS", "GOARCH", "GOROOT"}
+    }
+    result = {
+        **kept,
+        "GOCACHE": str(work / "gocache"),
+        "GOFLAGS": "-mod=readonly -modcacherw",
+        "GOTOOLCHAIN": "local",
+        "GOWORK": "off",
+        "CGO_ENABLED": "0",
+    }
+    if private:  # who has no Go has no use for a module cache
+        result["GOMODCACHE"] = str(work / "modcache")
+    return result
+
+
+def explain(target: Target, output: Iterable[str]) -> str:
+    """Turn Go's output into one sentence that says what to do."""
+    lines = [line for line in output if line.strip() and not line.startswith("go: downloading")]
+    if any(mark in line for line in lines for mark in _NETWORK_MARKS):
+        return (
+            f"{target.program} could not be built because Go modules could not be downloaded: connect to the network "
+            "(or set GOPROXY) and run this again, it goes on where it was"
+        )
+    if any("no space left on device" in line for line in lines):
+        return f"{target.program} could not be built because the disk is full: free some space and run this again"
+    last = next((line.strip() for line in reversed(lines)), "Go gave no reason")
+    return f"{target.program} could not be built: {last}"
+
+
+def _build(
+    wanted: tuple[Target, ...],
+    *,
+    folder: Path,
+    work: Path,
+    tools: Path,
+    environ: Mapping[str, str],
+    progress: Progress,
+) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    work.mkdir(exist_ok=True)
+    _check_space(work)
+    toolchain = _toolchain(tools, environ=environ, progress=progress)
+    progress.say(
+        f"building {', '.join(target.program for target in wanted)} from source with Go {toolchain.version} "
+        f"(once; about 8 minutes on two cores; into {folder})"
+    )
+    environment = go_environment(environ, work=work, private=toolchain.private)
+    for target in wanted:
+        _build_one(
+            target, toolchain.go, folder=folder, tools=tools, environment=environment, progress=progress
+        )
+    progress.say("removing Go's build cache")
+    shutil.rmtree(work, ignore_errors=True)
+    progress.say("the control plane's programs are ready")
+
+
+def _toolchain(tools: Path, *, environ: Mapping[str, str], progress: Progress) -> gotoolchain.Toolchain:
+    modules = [tools / name / "go.mod" for name in ("etcd", "controlplane")]
+    try:
+        needed = max(gotoolchain.needed_version(path.read_text()) for path in modules)
+    except OSError:
+        raise AssetsMissing(
+            f"the pinned Go modules are not in {tools}: run this from a checkout of the project, "
+            "or set KUBEBUILDER_ASSETS to a folder that holds the control plane's programs"
+        ) from None
+    private = cache_root(environ) / "tools"
+    return gotoolchain.find(
+        needed,
+        requirements=tools / "requirements" / "go.txt",
+        folder=private / "go",
+        tools=private,
+        say=progress.say,
+    )
+
+
+def _build_one(
+    target: Target, go: Path, *, folder: Path, tools: Path, environment: dict[str, str], progress: Progress
+) -> None:
+    incoming = folder / f".{target.program}.incoming"
+    incoming.unlink(missing_ok=True)
+    module = tools / target.module
+    tail: list[str] = []
+    arguments = [
+        "build",
+        "-v",
+        "-trimpath",
+        "-ldflags",
+        target.linker_flags,
+        "-o",
+        str(incoming),
+        target.package,
+    ]
+    progress.begin(
+        target.program, expected=_count_packages(target, go, module=module, environment=environment)
+    )
+    try:
+        with _running([str(go), *arguments], directory=module, environment=environment) as process:
+            for line in process.stdout or ():
+                tail = [*tail[-19:], line.rstrip()]
+                progress.line(line.rstrip())
+            code = process.wait()
+        if code != 0:
+            raise BuildFailed(explain(target, tail))
+        _try_out(target, incoming)
+        os.replace(incoming, folder / target.program)
+    finally:
+        incoming.unlink(missing_ok=True)
+        progress.end()
+
+
+def _count_packages(target: Target, go: Path, *, module: Path, environment: dict[str, str]) -> int:
+    """Return how many packages the program is made of, which is what the progress bar counts.
+
+    This downloads the modules where that has not been done; a failure is left to the build to tell.
+    """
+    command = [str(go), "list", "-deps", target.package]
+    with _running(command, directory=module, environment=environment) as process:
+        return sum(1 for line in process.stdout or () if not line.startswith("go: "))
+
+
+@contextmanager
+def _running(
+    command: list[str], *, directory: Path, environment: dict[str, str]
+) -> Iterator[subprocess.Popen[str]]:
+    """Run Go in a process group of its own that is gone when the context ends."""
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()), *command],
+        cwd=directory,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def _try_out(target: Target, program: Path) -> None:
+    try:
+        result = subprocess.run(
+            [program, *target.version_command], capture_output=True, text=True, timeout=60, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise BuildFailed(f"{target.program} was built but does not run: {error}") from error
+    if target.module == "controlplane" and KUBERNETES_VERSION not in result.stdout:
+        raise BuildFailed(f"{target.program} was built but does not say that it is {KUBERNETES_VERSION}")
+
+
+def _check_space(folder: Path) -> None:
+    free = shutil.disk_usage(folder).free + sum(
+        file.stat().st_size for file in (folder / "gocache").rglob("*") if file.is_file()
+    )
+    if free < _NEEDED_SPACE:
+        raise BuildFailed(
+            f"building the control plane needs {_NEEDED_SPACE // 1024**3} GB free on the disk of {folder} for a while, "
+            f"and there are {free // 1024**3} GB: free some, or set XDG_CACHE_HOME to a larger disk"
+        )
+
+
+def main() -> int:
+    """Make sure that the control plane's programs are there, and say where."""
+    try:
+        assets = ensure()
+    except ClusterFault as fault:
+        print(f"error: {fault}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\ninterrupted: run this again, it goes on where it was", file=sys.stderr)
+        return 130
+    if "--quiet" not in sys.argv[1:]:
+        print(assets.folder)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
