@@ -217,8 +217,6 @@ class Metrics:
         self.rate_limiter_duration = histogram(
             f"{base}_rate_limiter_duration_seconds",
             "Time spent waiting for our own limits.",
-            "verb",
-            "host",
             buckets=REQUEST_BUCKETS,
         )
         self.request_retries = counter(
@@ -237,15 +235,15 @@ class Metrics:
         )
 
         self.watch_restarts = counter(
-            "runtime_watch_restarts_total", "Watches opened again.", "resource", "reason"
+            "runtime_watch_restarts_total", "Watches opened again.", "kind", "reason"
         )
-        self.relists = counter("runtime_relists_total", "Lists after the first.", "resource", "reason")
+        self.relists = counter("runtime_relists_total", "Lists after the first.", "kind", "reason")
         self.objects_skipped = counter(
-            "runtime_objects_skipped_total", "Objects that could not be used.", "resource", "reason"
+            "runtime_objects_skipped_total", "Objects that could not be used.", "kind", "reason"
         )
-        self.cache_objects = gauge("runtime_cache_objects", "Objects in the cache.", "resource")
+        self.cache_objects = gauge("runtime_cache_objects", "Objects in the cache.", "kind")
         self.cache_lag = gauge(
-            "runtime_cache_lag_seconds", "Age of the last object when it reached the cache.", "resource"
+            "runtime_cache_lag_seconds", "Age of the last object when it reached the cache.", "kind"
         )
         self.loop_lag = gauge(
             "runtime_event_loop_lag_seconds", "How late the event loop ran at the last look."
@@ -273,6 +271,39 @@ class Metrics:
         """Start every series of an election at zero."""
         self.leader_status.labels(name).set(0)
         self.leader_slowpath.labels(name)
+
+    # What the client counts (runtime.client.telemetry)
+
+    def request_finished(self, *, code: str, method: str, host: str, seconds: float) -> None:
+        """Count an attempt; the code is `<error>` when no answer came."""
+        self.requests.labels(code, method, host).inc()
+        self.request_duration.labels(method, host).observe(seconds)
+
+    def request_retried(self, *, code: str, method: str, host: str) -> None:
+        """Count a repeated attempt."""
+        self.request_retries.labels(code, method, host).inc()
+
+    def request_throttled(self, *, seconds: float) -> None:
+        """Record how long an attempt waited for the token bucket and the in-flight limit."""
+        self.rate_limiter_duration.observe(seconds)
+
+    # What the caches count (runtime.cache.telemetry)
+
+    def watch_restarted(self, *, kind: str, reason: str) -> None:
+        """Count a watch that was started again at its version."""
+        self.watch_restarts.labels(kind, reason).inc()
+
+    def relisted(self, *, kind: str, reason: str) -> None:
+        """Count a list that was needed after the first one."""
+        self.relists.labels(kind, reason).inc()
+
+    def object_skipped(self, *, kind: str, reason: str) -> None:
+        """Count an object or event that could not be used."""
+        self.objects_skipped.labels(kind, reason).inc()
+
+    def cache_size(self, *, kind: str, objects: int) -> None:
+        """Record how many objects a cache holds."""
+        self.cache_objects.labels(kind).set(objects)
 
     def exposition(self) -> bytes:
         """Return all metrics in the text format that Prometheus reads."""
