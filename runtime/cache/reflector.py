@@ -1,0 +1,315 @@
+"""The rim of list and watch: carries out what `listwatch.step` decides (W1).
+
+One reflector serves one collection, all of it or one namespace. It feeds a :class:`Sink` and never ends on its own,
+except when the server refuses the very first list (S8). Errors go to a metric and a callback (W16); a defect in this
+code, by contrast, is raised and takes the process down.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+import orjson
+
+from runtime.backoff import Backoff, Rng
+from runtime.cache.errors import WatchRejected
+from runtime.cache.listwatch import (
+    Action,
+    BackOff,
+    Cause,
+    Closed,
+    Empty,
+    Failed,
+    GiveUp,
+    Input,
+    List,
+    Listed,
+    Listing,
+    Progress,
+    Publish,
+    RefreshCredentials,
+    Report,
+    Started,
+    State,
+    Watch,
+    Watching,
+    cause_of,
+    step,
+)
+from runtime.cache.telemetry import CacheMetrics
+from runtime.cache.transform import Codec, Undecodable
+from runtime.client.errors import error_of_status
+from runtime.client.pager import PAGE_SIZE, Page, list_all
+from runtime.client.rest import Client, selection_params
+from runtime.client.stream import WatchStream
+from runtime.clock import Clock
+from runtime.errors import RuntimeFault
+from runtime.objects import Resource
+
+__all__ = ["Reflector", "Selection", "Sink"]
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+_WATCH_TIMEOUTS = (300, 600)  # W4: spread, so that watches do not all end at once
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A collection, or the part of it that is watched."""
+
+    resource: Resource
+    namespace: str | None = None
+    labels: str | None = None
+    fields: str | None = None
+
+    def __str__(self) -> str:
+        narrowed = [
+            f"{name} {value!r}" for name, value in (("labels", self.labels), ("fields", self.fields)) if value
+        ]
+        where = f" in namespace {self.namespace!r}" if self.namespace else ""
+        return f"{self.resource}{where}" + (f" with {' and '.join(narrowed)}" if narrowed else "")
+
+
+class Sink(Protocol[T_contra]):
+    """Where the objects go; all methods are synchronous and do not fail."""
+
+    def replace(self, objects: Iterable[T_contra], *, namespace: str | None) -> None:
+        """Make the content of the namespace, or everything, these objects."""
+        ...
+
+    def put(self, obj: T_contra) -> None:
+        """Take an object that appeared or changed."""
+        ...
+
+    def remove(self, obj: T_contra) -> None:
+        """Drop an object that was deleted."""
+        ...
+
+
+class _Event(msgspec.Struct, gc=False):
+    """One line of a watch; a line that is a bare Status has a kind instead of a type (W7)."""
+
+    type: str | None = None
+    object: msgspec.Raw = msgspec.Raw(b"null")
+    kind: str | None = None
+
+
+class _VersionOnlyMetadata(msgspec.Struct, gc=False, rename="camel"):
+    resource_version: str | None = None
+
+
+class _VersionOnly(msgspec.Struct, gc=False):
+    """All that may be assumed of a bookmark (W5)."""
+
+    metadata: _VersionOnlyMetadata | None = None
+
+
+_decode_event = msgspec.json.Decoder(_Event).decode
+_decode_version = msgspec.json.Decoder(_VersionOnly).decode
+
+
+class Reflector(Generic[T]):
+    """Keeps a sink equal to a collection on the server.
+
+    Guarantees: the sink is never set back to an older version than it has shown (W2); `seen` moves only after
+    everything up to it has reached the sink (R2).
+    Cancellation: safe at any await; the connection is dropped.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        selection: Selection,
+        *,
+        codec: Codec[T],
+        sink: Sink[T],
+        clock: Clock,
+        metrics: CacheMetrics,
+        rng: Rng | None = None,
+        on_error: Callable[[Selection, RuntimeFault | None, Cause], None] | None = None,
+    ) -> None:
+        self.selection = selection
+        self._client = client
+        self._codec = codec
+        self._sink = sink
+        self._clock = clock
+        self._metrics = metrics
+        self._rng = rng or random.Random()
+        self._on_error = on_error
+        self._backoff = Backoff(rng=self._rng)
+        self._kind = selection.resource.kind
+        self._params = selection_params(labels=selection.labels, fields=selection.fields)
+        self._state: State = Empty()
+        self._listed: list[T] = []
+        self._error: RuntimeFault | None = None
+        self._sent_at = 0.0
+
+    @property
+    def seen(self) -> str:
+        """Return the version up to which the sink is complete, "" before the first list."""
+        return self._state.known.seen if isinstance(self._state, Listing | Watching) else ""
+
+    async def run(self) -> None:
+        """List and watch until cancelled.
+
+        Raises: WatchRejected when the server refuses the selection at the first list.
+        """
+        event: Input = Started()
+        while True:
+            self._state, actions = step(self._state, event, self._clock.monotonic())
+            outcome: Input | None = None
+            for action in actions:
+                outcome = await self._carry_out(action)
+            if outcome is None:
+                raise AssertionError(f"no action of {actions} has an outcome")
+            event = outcome
+
+    async def _carry_out(self, action: Action) -> Input | None:
+        match action:
+            case List(version, paged):
+                return await self._list(version, paged=paged)
+            case Watch(version):
+                return await self._watch(version)
+            case Publish():
+                listed, self._listed = self._listed, []
+                self._sink.replace(listed, namespace=self.selection.namespace)
+            case BackOff(at_least):
+                await self._clock.sleep(max(at_least, self._backoff.next(self._clock.monotonic())))
+            case RefreshCredentials():
+                self._client.refresh_credentials(sent_at=self._sent_at)
+            case Report(cause, relist):
+                count = self._metrics.relisted if relist else self._metrics.watch_restarted
+                count(kind=self._kind, reason=cause.value)
+                if self._on_error is not None and cause is not Cause.CLOSED:
+                    self._on_error(self.selection, self._error, cause)
+                self._error = None
+            case GiveUp():
+                raise WatchRejected(
+                    f"the API server refuses to list {self.selection}: {self._error}"
+                ) from self._error
+        return None
+
+    async def _list(self, version: str, *, paged: bool) -> Input:
+        self._sent_at = self._clock.monotonic()
+
+        async def fetch(params: Mapping[str, str]) -> bytes:
+            return await self._client.fetch_page(
+                self.selection.resource,
+                self.selection.namespace,
+                params={**self._params, **params},
+                accept=self._codec.accept_list,
+                retry=False,
+            )
+
+        try:
+            listing = await list_all(
+                fetch, self._decode_listed, version=version, limit=PAGE_SIZE if paged else 0
+            )
+        except RuntimeFault as error:
+            return self._failed(error)
+        self._listed = listing.items
+        return Listed(listing.resource_version, listing.paged)
+
+    async def _watch(self, version: str) -> Input:
+        started = self._sent_at = self._clock.monotonic()
+        shortest, longest = _WATCH_TIMEOUTS
+        try:
+            stream = await self._client.open_watch(
+                self.selection.resource,
+                self.selection.namespace,
+                params={**self._params, "resourceVersion": version},
+                timeout_seconds=shortest + int(self._rng.random() * (longest - shortest + 1)),
+                accept=self._codec.accept_watch,
+            )
+        except RuntimeFault as error:
+            return self._failed(error)
+        heard = False
+        try:
+            async for lines in stream.batches():
+                heard = True
+                if (failure := self._apply(lines, stream)) is not None:
+                    return failure
+        except RuntimeFault as error:
+            return self._failed(error)
+        finally:
+            stream.close()
+        # A Status that is the whole answer may lack the end of its line; any other rest is half an event (W7, W12).
+        if not heard and (failure := self._status(stream.remainder)) is not None:
+            return failure
+        return Closed(lasted=self._clock.monotonic() - started, heard=heard)
+
+    def _apply(self, lines: list[bytes], stream: WatchStream) -> Failed | None:
+        """Apply complete lines, then move the version once for all of them."""
+        version, only_added, failure = "", True, None
+        for line in lines:
+            try:
+                event = _decode_event(line)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                self._skip("malformed")
+                continue
+            match event.type:
+                case "ADDED" | "MODIFIED" | "DELETED":
+                    version = self._apply_object(event) or version
+                    only_added = only_added and event.type == "ADDED"
+                case "BOOKMARK":
+                    version, only_added = _version_in(event.object) or version, False
+                    stream.guard_silence()
+                case "ERROR":
+                    failure = self._status(bytes(event.object)) or Failed(Cause.UNKNOWN)
+                    break
+                case None if event.kind == "Status":
+                    failure = self._status(line)
+                    break
+                case _:
+                    self._skip("unknown_event")
+        if isinstance(self._state, Watching) and (version or not only_added):
+            self._state, _ = step(self._state, Progress(version, only_added), self._clock.monotonic())
+        return failure
+
+    def _apply_object(self, event: _Event) -> str:
+        """Hand an event's object to the sink and return its version, also when the object cannot be used."""
+        try:
+            obj = self._codec.decode(event.object)
+        except Undecodable:
+            self._skip("undecodable")
+            return _version_in(event.object)
+        if event.type == "DELETED":
+            self._sink.remove(obj)
+        else:
+            self._sink.put(obj)
+        return self._codec.identity(obj).version
+
+    def _decode_listed(self, _page: Page, raw: msgspec.Raw) -> T | None:
+        try:
+            return self._codec.decode(raw)
+        except Undecodable:
+            self._skip("undecodable")
+            return None
+
+    def _status(self, body: bytes) -> Failed | None:
+        """Read a Status out of a stream; None when the bytes are not one."""
+        try:
+            status = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return None
+        if not isinstance(status, dict) or status.get("kind") != "Status":
+            return None
+        return self._failed(error_of_status(status))
+
+    def _failed(self, error: RuntimeFault) -> Failed:
+        self._error = error
+        return cause_of(error)
+
+    def _skip(self, reason: str) -> None:
+        self._metrics.object_skipped(kind=self._kind, reason=reason)
+
+
+def _version_in(raw: msgspec.Raw) -> str:
+    try:
+        metadata = _decode_version(raw).metadata
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return ""
+    return (metadata.resource_version if metadata is not None else None) or ""

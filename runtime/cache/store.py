@@ -1,0 +1,145 @@
+"""Objects of one kind as last seen, and what changed when they were (S1, S3, W15).
+
+The store changes first and returns the differences; whoever tells handlers does so after that. All methods are
+synchronous, so that a reader on the loop always sees one snapshot.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from runtime.cache.index import NAMESPACE, OWNER_UID, Index
+from runtime.cache.transform import Codec, Identity
+from runtime.objects import ObjectKey
+
+__all__ = ["Added", "Deleted", "Delta", "Store", "Updated"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Added(Generic[T]):
+    """An object appeared."""
+
+    obj: T
+
+
+@dataclass(frozen=True, slots=True)
+class Updated(Generic[T]):
+    """An object changed."""
+
+    old: T
+    new: T
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted(Generic[T]):
+    """An object is gone; its final state is unknown when the deletion itself was missed (a tombstone)."""
+
+    obj: T
+    final_state_unknown: bool
+
+
+Delta = Added[T] | Updated[T] | Deleted[T]
+
+
+class Store(Generic[T]):
+    """Key to object, with indexes.
+
+    Guarantees: the indexes by namespace and by owner uid always exist; an index added late covers what is stored.
+    """
+
+    def __init__(self, codec: Codec[T]) -> None:
+        self._codec = codec
+        self._objects: dict[ObjectKey, T] = {}
+        self._indexes: dict[str, Index[T]] = {
+            NAMESPACE: Index(lambda obj: (codec.identity(obj).key.namespace,)),
+            OWNER_UID: Index(codec.owner_uids),
+        }
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def get(self, key: ObjectKey) -> T | None:
+        """Return an object."""
+        return self._objects.get(key)
+
+    def objects(self, namespace: str | None = None) -> list[T]:
+        """Return all objects, or those of a namespace."""
+        return list(self._objects.values()) if namespace is None else self.by_index(NAMESPACE, namespace)
+
+    def by_index(self, index: str, value: str) -> list[T]:
+        """Return the objects that have a value in an index.
+
+        Raises: KeyError naming the index that does not exist.
+        """
+        return [self._objects[key] for key in self._indexes[index].keys(value)]
+
+    def has_uid(self, key: ObjectKey, uid: str) -> bool:
+        """Tell whether the object of that name is the one with this uid."""
+        obj = self._objects.get(key)
+        return obj is not None and self._codec.identity(obj).uid == uid
+
+    def add_index(self, name: str, values_of: Callable[[T], Iterable[str]]) -> None:
+        """Add an index and enter what is stored.
+
+        Raises: ValueError when the name is taken.
+        """
+        if name in self._indexes:
+            raise ValueError(f"index {name!r} exists already")
+        index = Index(values_of)
+        for key, obj in self._objects.items():
+            index.put(key, obj)
+        self._indexes[name] = index
+
+    def put(self, obj: T) -> list[Delta[T]]:
+        """Store an object; the same uid and version keeps the stored instance and is no change (W15)."""
+        identity = self._codec.identity(obj)
+        old = self._objects.get(identity.key)
+        if old is None:
+            self._enter(identity.key, obj)
+            return [Added(obj)]
+        before = self._codec.identity(old)
+        if before.uid != identity.uid:
+            # Re-entered rather than overwritten, so that it takes its place at the end of the order of arrival.
+            self._leave(identity.key)
+            self._enter(identity.key, obj)
+            return [Deleted(old, final_state_unknown=True), Added(obj)]
+        if before.version == identity.version and identity.version:
+            return []
+        self._enter(identity.key, obj)
+        return [Updated(old, obj)]
+
+    def remove(self, obj: T) -> list[Delta[T]]:
+        """Take out an object whose deletion was seen; another object of the same name stays."""
+        identity = self._codec.identity(obj)
+        if not self.has_uid(identity.key, identity.uid):
+            return []
+        self._leave(identity.key)
+        return [Deleted(obj, final_state_unknown=False)]
+
+    def replace(self, objects: Iterable[T], *, namespace: str | None = None) -> list[Delta[T]]:
+        """Make the content of a namespace, or of the whole store, what a list said it is: one step (W15)."""
+        listed: dict[ObjectKey, T] = {self._identity(obj).key: obj for obj in objects}
+        known = self._objects if namespace is None else self._indexes[NAMESPACE].keys(namespace)
+        deltas: list[Delta[T]] = []
+        for key in [key for key in known if key not in listed]:
+            old = self._objects[key]
+            self._leave(key)
+            deltas.append(Deleted(old, final_state_unknown=True))
+        for obj in listed.values():
+            deltas += self.put(obj)
+        return deltas
+
+    def _identity(self, obj: T) -> Identity:
+        return self._codec.identity(obj)
+
+    def _enter(self, key: ObjectKey, obj: T) -> None:
+        self._objects[key] = obj
+        for index in self._indexes.values():
+            index.put(key, obj)
+
+    def _leave(self, key: ObjectKey) -> None:
+        del self._objects[key]
+        for index in self._indexes.values():
+            index.remove(key)

@@ -1,0 +1,41 @@
+"""What the caches count, as a seam: whoever owns the registry implements it."""
+
+from typing import Protocol
+
+__all__ = ["CacheMetrics", "Uncounted"]
+
+
+class CacheMetrics(Protocol):
+    """The counters of list and watch (C8, `runtime_*`)."""
+
+    def watch_restarted(self, *, kind: str, reason: str) -> None:
+        """Count a watch that was started again at its version."""
+        ...
+
+    def relisted(self, *, kind: str, reason: str) -> None:
+        """Count a list that was needed after the first one."""
+        ...
+
+    def object_skipped(self, *, kind: str, reason: str) -> None:
+        """Count an object or event that could not be used."""
+        ...
+
+    def cache_size(self, *, kind: str, objects: int) -> None:
+        """Record how many objects a cache holds."""
+        ...
+
+
+class Uncounted:
+    """Counts nothing."""
+
+    def watch_restarted(self, *, kind: str, reason: str) -> None:
+        """Count nothing."""
+
+    def relisted(self, *, kind: str, reason: str) -> None:
+        """Count nothing."""
+
+    def object_skipped(self, *, kind: str, reason: str) -> None:
+        """Count nothing."""
+
+    def cache_size(self, *, kind: str, objects: int) -> None:
+        """Record nothing."""
