@@ -1,0 +1,60 @@
+# The one entry point. Needs git, make, curl and Python 3.11+ with pip; everything else is installed by itself:
+# Python packages into .venv, uv and Go (where missing) and the control plane's programs into ~/.cache/trainer-operator.
+
+ROOT := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
+PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 python3.11,\
+  $(shell $(name) -c 'import sys; print("$(name)" if sys.version_info >= (3, 11) else "")' 2>/dev/null)) python3)
+BIN := $(ROOT)/.venv/bin
+CODE := runtime trainer_operator tests tools $(wildcard $(ROOT)/examples) $(wildcard $(ROOT)/benchmarks)
+ARGS ?=
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help demo test unit integration fix lint types layers generate check bench assets venv clean
+MAKEFLAGS += --no-print-directory
+
+help: ## Show this list
+	@grep -E '^[a-z-]+:.*## ' '$(ROOT)/Makefile' | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: assets ## Watch a training survive kills, lost nodes, scaling and a new leader (3 minutes)
+	@cd '$(ROOT)' && exec '$(BIN)/trainer-operator' demo $(ARGS)
+
+test: assets ## Run all tests; ARGS="-k name" chooses
+	@cd '$(ROOT)' && exec '$(BIN)/python' -m pytest $(ARGS)
+
+unit: venv ## Run the tests that need no control plane
+	@cd '$(ROOT)' && exec '$(BIN)/python' -m pytest --ignore=tests/integration $(ARGS)
+
+integration: assets ## Run the tests on the real control plane
+	@cd '$(ROOT)' && exec '$(BIN)/python' -m pytest tests/integration $(ARGS)
+
+fix: venv ## Format, and fix what can be fixed
+	@cd '$(ROOT)' && '$(BIN)/ruff' check --fix --quiet $(CODE); '$(BIN)/ruff' format $(CODE)
+
+lint: venv ## Check style, format, spelling and module sizes
+	@cd '$(ROOT)' && '$(BIN)/ruff' check $(CODE) && '$(BIN)/ruff' format --check $(CODE) \
+	  && '$(BIN)/codespell' $(CODE) README.md Makefile $(wildcard $(ROOT)/docs) && '$(BIN)/python' tools/modulesize.py
+
+types: venv ## Check types
+	@cd '$(ROOT)' && exec '$(BIN)/mypy'
+
+layers: venv ## Check which module may import which
+	@cd '$(ROOT)' && exec '$(BIN)/lint-imports' --no-cache
+
+generate: venv ## Generate what is derived from the code: the CRDs
+	@cd '$(ROOT)' && exec '$(BIN)/python' -m trainer_operator.api.generate
+
+check: lint types layers test demo ## All that has to hold before a merge
+
+bench: venv ## Run the benchmarks
+	@cd '$(ROOT)' && exec '$(BIN)/python' -m benchmarks $(ARGS)
+
+assets: ## Set up everything, the control plane's programs included (the first time: 8 minutes)
+	@$(PYTHON) '$(ROOT)/tools/bootstrap.py' --assets
+
+venv: ## Set up the virtual environment only
+	@$(PYTHON) '$(ROOT)/tools/bootstrap.py'
+
+clean: ## Remove what was made in this folder; the cache in ~/.cache/trainer-operator stays
+	@cd '$(ROOT)' && rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	@cd '$(ROOT)' && find runtime trainer_operator tests tools -name __pycache__ -prune -exec rm -rf {} +
