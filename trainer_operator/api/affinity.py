@@ -16,7 +16,7 @@ Weight = Annotated[int, Field(ge=1, le=100, strict=True, json_schema_extra={"for
 
 
 class NodeRequirement(ApiModel):
-    """A condition on a label or field of a node."""
+    """A condition on a label of a node."""
 
     key: LabelKey
     """Key of the label."""
@@ -30,12 +30,10 @@ Requirements = Annotated[tuple[NodeRequirement, ...], Field(max_length=32), List
 
 
 class NodeTerm(ApiModel):
-    """Conditions that a node must meet, all of them."""
+    """Conditions that a node must meet, all of them. Nodes can't be picked by name."""
 
-    match_expressions: Requirements | None = None
+    match_expressions: Requirements
     """Conditions on labels."""
-    match_fields: Requirements | None = None
-    """Conditions on fields, such as metadata.name."""
 
 
 class NodeSelectorTerms(ApiModel):

@@ -7,7 +7,7 @@ Users create objects to save on demand, and set `hold` to keep one.
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, StrictBool, StringConstraints
+from pydantic import ConfigDict, Field, StrictBool, StringConstraints
 
 from trainer_operator.api.meta import (
     ApiModel,
@@ -77,6 +77,8 @@ class CheckpointSpec(ApiModel):
     """Why it is taken: Interval, OnDemand, PreScale, PreEvict or Final."""
     id: CheckpointId | None = None
     """Name in the store, never reused; the operator chooses it."""
+    pause: StrictBool = False
+    """With true, the members wait after saving until the operator lets them go on."""
     hold: StrictBool = False
     """With true, retention never removes this checkpoint."""
 
@@ -98,7 +100,6 @@ class CheckpointSpec(ApiModel):
             message="step can't be changed once set",
             allows=lambda old, new: old.step in (None, new.step),
             at="step",
-            shows="self.step",
         ),
         TransitionRule(
             cel="!has(oldSelf.id) || (has(self.id) && self.id == oldSelf.id)",
@@ -111,14 +112,20 @@ class CheckpointSpec(ApiModel):
 
 
 class CheckpointStatus(ApiModel):
-    """What was observed; the store decides."""
+    """What was observed; the store decides. Not frozen: a decision changes its own copy."""
+
+    model_config = ConfigDict(frozen=False)
 
     state: CheckpointState | None = None
     """How far it is: Pending, Staging, Committed or GarbageCollected; it never goes back."""
     health: CheckpointHealth = CheckpointHealth.UNKNOWN
     """What verification last said: Unknown, Healthy, Degraded or Corrupt."""
+    id: CheckpointId | None = None
+    """Its name in the store; another target gets another name."""
     step: Int64 | None = None
-    """Global step that was saved."""
+    """Global step that is saved."""
+    missed: Annotated[list[CheckpointId], Field(max_length=8), ListType(kind="atomic")] = []
+    """Names of earlier targets that a member had passed already; they are aborted in the store."""
     epoch: Int64 | None = None
     """Membership epoch that it belongs to."""
     base: CheckpointId | None = None
@@ -156,7 +163,13 @@ def _goes_forward(old: "Checkpoint", new: "Checkpoint") -> bool:
     return after is not None and STATE_ORDER.index(after) >= STATE_ORDER.index(before)
 
 
-_ORDER_CEL = "[" + ", ".join(f"'{state}'" for state in STATE_ORDER) + "]"
+def _forward_cel(old: str, new: str) -> str:
+    """Write the allowed changes out; `indexOf` has no bounded cost."""
+    steps = [
+        f"({old} == '{state}' && {new} in [{', '.join(repr(str(later)) for later in STATE_ORDER[position:])}])"
+        for position, state in enumerate(STATE_ORDER)
+    ]
+    return "(" + " || ".join(steps) + ")"
 
 
 class Checkpoint(ApiObject):
@@ -171,7 +184,7 @@ class Checkpoint(ApiObject):
     transition_rules: ClassVar[tuple[TransitionRule, ...]] = (
         TransitionRule(
             cel="!has(oldSelf.status) || !has(oldSelf.status.state) || (has(self.status) && has(self.status.state) "
-            f"&& {_ORDER_CEL}.indexOf(self.status.state) >= {_ORDER_CEL}.indexOf(oldSelf.status.state))",
+            f"&& {_forward_cel('oldSelf.status.state', 'self.status.state')})",
             message="state only goes forward: Pending, Staging, Committed, GarbageCollected",
             allows=_goes_forward,
             at="status.state",

@@ -52,12 +52,16 @@ class ApiModel(BaseModel):
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Add the CEL side of the model's rules to its schema."""
-        schema = handler.resolve_ref_schema(handler(core_schema))
+        """Add the CEL side of the model's rules, and the descriptions that pydantic drops beside a reference."""
+        schema = handler(core_schema)
+        own = handler.resolve_ref_schema(schema)
+        for name, field in cls.model_fields.items():
+            if field.description:
+                own["properties"][field.alias or name]["description"] = field.description
         rules = [rule.as_validation() for rule in cls.rules if rule.cel is not None]
         rules += [rule.as_validation() for rule in cls.transition_rules]
         if rules:
-            schema[VALIDATIONS] = rules
+            own[VALIDATIONS] = rules
         return schema
 
     @classmethod

@@ -52,7 +52,6 @@ class BackoffPolicy(ApiModel):
                 or backoff.base_seconds <= backoff.cap_seconds
             ),
             at="baseSeconds",
-            shows="self.baseSeconds",
         ),
     )
 

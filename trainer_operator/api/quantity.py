@@ -7,7 +7,7 @@ import re
 from decimal import Decimal
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, StrictInt, StrictStr
+from pydantic import BeforeValidator, Field
 
 PATTERN = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$"
 MAX_LENGTH = 32
@@ -53,13 +53,17 @@ def is_whole(value: int | str) -> bool:
     return parse_quantity(value) % 1 == 0
 
 
-def _checked(value: int | str) -> int | str:
+def _checked(value: object) -> int | str:
+    """Check before pydantic tries either type, so that a bad value gives one error, not one per type."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        msg = f"{value!r} is not a quantity: write a whole number or a string such as 40Gi"
+        raise ValueError(msg)  # noqa: TRY004 (pydantic reports ValueErrors)
     parse_quantity(value)
     return value
 
 
 Quantity = Annotated[
-    StrictInt | StrictStr,
-    AfterValidator(_checked),
+    int | str,
+    BeforeValidator(_checked),
     Field(json_schema_extra={"pattern": PATTERN, "maxLength": MAX_LENGTH}),
 ]

@@ -8,7 +8,7 @@ Tree is an HTTP endpoint (CR10).
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from trainer_operator.api.checkpoint import CheckpointReason
 from trainer_operator.api.meta import (
@@ -26,6 +26,12 @@ from trainer_operator.api.meta import (
 from trainer_operator.api.profile import ProfileSnapshot
 
 MAX_MEMBERS = 10_000
+
+
+class StatusModel(ApiModel):
+    """A part of the status. Not frozen: a decision changes its own deep copy, field by field."""
+
+    model_config = ConfigDict(frozen=False)
 
 
 class Phase(StrEnum):
@@ -55,7 +61,7 @@ class ServerPhase(StrEnum):
     SERVING = "Serving"
 
 
-class RoleStatus(ApiModel):
+class RoleStatus(StatusModel):
     """Counts of one role's members."""
 
     desired: Int32 = 0
@@ -68,7 +74,7 @@ class RoleStatus(ApiModel):
     """Members that are down at the moment."""
 
 
-class RolesStatus(ApiModel):
+class RolesStatus(StatusModel):
     """Counts per role."""
 
     worker: RoleStatus = RoleStatus()
@@ -79,7 +85,7 @@ class RolesStatus(ApiModel):
     """Counts of the master."""
 
 
-class MembershipStatus(ApiModel):
+class MembershipStatus(StatusModel):
     """Who trains together: the current membership epoch, decided by the operator alone (ME1)."""
 
     epoch: Int64 = 0
@@ -92,19 +98,19 @@ class MembershipStatus(ApiModel):
     """Number of members that take part in the collective."""
     restore_step: Int64 = 0
     """Global step that the epoch starts from."""
-    restore_from: ShortText | None = None
+    restore_from: ShortText = ""
     """Id of the checkpoint that it starts from; none when memory or the beginning serves."""
     ps_epoch: Int64 = 0
     """Number of the parameter-server epoch; it rises when a server is replaced, without a new membership epoch."""
     ps_phase: ServerPhase | None = None
     """Recovering while a parameter-server shard is not served, else Serving."""
-    reason: ShortText | None = None
+    reason: ShortText = ""
     """Why the epoch began."""
     since: Time | None = None
     """When its present phase began."""
 
 
-class MemberStatus(ApiModel):
+class MemberStatus(StatusModel):
     """The record of one member that has been restarted or disrupted."""
 
     role: Role
@@ -119,24 +125,43 @@ class MemberStatus(ApiModel):
     """Disruptions that counted against maxDisruptions."""
     last_reason: ShortText | None = None
     """Why it was last restarted."""
-    handled: ShortText | None = None
+    handled: ShortText = ""
     """Key of the last failure that was dealt with; each is dealt with once."""
+    done: Int64 = 0
+    """Membership epoch in which it finished its work; 0 while it has not."""
 
 
-class RecoveryStatus(ApiModel):
-    """A recovery under way."""
+class RecoveryStatus(StatusModel):
+    """The latest recovery."""
 
-    not_before: Time | None = None
-    """When the restart may happen, after its backoff."""
-    reason: ShortText | None = None
+    reason: ShortText = ""
     """What failed, in one word."""
-    member: ShortText | None = None
-    """The member that failed, as role-index."""
+    message: Text = ""
+    """What failed, as a sentence."""
+    members: Annotated[list[ShortText], Field(max_length=64), ListType(kind="atomic")] = []
+    """The members that failed together, as role-index."""
     detected_at: Time | None = None
     """When the failure was noticed."""
+    not_before: Time | None = None
+    """When the restart may happen, after its backoff."""
+    count: Int32 = 0
+    """Number of this restart in its series; a stable time with progress begins a new series."""
+    step: Int64 = 0
+    """Global step at the time of the failure."""
 
 
-class LastCheckpoint(ApiModel):
+class PendingChange(StatusModel):
+    """A change of members that is under way: it waits for a checkpoint, so that no step is lost."""
+
+    reason: Literal["Scale", "Suspend"]
+    """Scale or Suspend."""
+    since: Time
+    """When it began."""
+    checkpoint: ShortText = ""
+    """Name of the Checkpoint object that it waits for."""
+
+
+class LastCheckpoint(StatusModel):
     """The newest committed checkpoint."""
 
     name: ShortText
@@ -147,31 +172,25 @@ class LastCheckpoint(ApiModel):
     """When it was committed."""
 
 
-class CheckpointInFlight(ApiModel):
+class CheckpointInFlight(StatusModel):
     """The one checkpoint that is being taken."""
 
     name: ShortText
     """Name of the Checkpoint object."""
-    id: ShortText
-    """Its name in the store."""
-    step: Int64
-    """Global step that the members save at."""
     reason: CheckpointReason = CheckpointReason.INTERVAL
     """Why it is taken."""
-    started_at: Time | None = None
+    pause: bool = False
+    """Whether the members wait at its step, because the epoch is about to end."""
+    since: Time | None = None
     """When it began."""
-    deadline: Time | None = None
-    """When it is given up unless committed."""
-    tries: Int32 = 0
-    """Targets that were missed before the present one."""
 
 
-class Rollback(ApiModel):
+class Rollback(StatusModel):
     """Training that had to be repeated."""
 
-    from_: Annotated[Int64, Field(alias="from")]
+    from_step: Annotated[Int64, Field(alias="from")]
     """Global step that had been reached."""
-    to: Int64
+    to_step: Annotated[Int64, Field(alias="to")]
     """Global step that training went back to."""
     reason: ShortText = ""
     """Why, in one word."""
@@ -205,7 +224,7 @@ class AllocationStatus(ApiModel):
     """Expected seconds of communication per step."""
 
 
-class TrainerStatus(ApiModel):
+class TrainerStatus(StatusModel):
     """What the operator observed and decided."""
 
     phase: Phase | None = None
@@ -232,11 +251,9 @@ class TrainerStatus(ApiModel):
     """Label selector of the worker pods, for autoscalers."""
     roles: RolesStatus = RolesStatus()
     """Counts per role."""
-    membership: MembershipStatus | None = None
+    membership: MembershipStatus = MembershipStatus()
     """Who trains together at the moment."""
-    members: Annotated[
-        tuple[MemberStatus, ...], Field(max_length=MAX_MEMBERS), ListType("role", "index")
-    ] = ()
+    members: Annotated[list[MemberStatus], Field(max_length=MAX_MEMBERS), ListType("role", "index")] = []
     """Members that have been restarted or disrupted; all others are on their first pod."""
     failures: Int32 = 0
     """Failures that counted against backoffLimit."""
@@ -245,11 +262,21 @@ class TrainerStatus(ApiModel):
     restarts: Int32 = 0
     """Restarts of any cause."""
     recovery: RecoveryStatus | None = None
-    """The recovery under way, if any."""
+    """The latest recovery, if there was any."""
+    pending_change: PendingChange | None = None
+    """The change of members under way, if any."""
     last_checkpoint: LastCheckpoint | None = None
     """The newest committed checkpoint."""
     checkpoint_in_flight: CheckpointInFlight | None = None
     """The checkpoint that is being taken, if any."""
+    last_checkpoint_attempt: Time | None = None
+    """When the last checkpoint was begun."""
+    checkpoint_sequence: Int64 = 0
+    """Number of checkpoints begun; names of Checkpoint objects end in it."""
+    checkpoint_failures: Int32 = 0
+    """Checkpoints aborted in a row."""
+    metrics: Annotated[dict[str, float], Field(max_length=8)] = {}
+    """Figures that the training code reports, such as accuracy."""
     profile_snapshot: ProfileSnapshot | None = None
     """The copy of the profile that this run goes by; later edits of the profile don't touch it."""
     allocation: AllocationStatus | None = None
@@ -266,5 +293,7 @@ class TrainerStatus(ApiModel):
     """The last time training had to be repeated."""
     rollbacks: Int32 = 0
     """How often training had to be repeated."""
-    message: LongText | None = None
-    """A sentence on what it waits for or why it ended."""
+    reason: ShortText = ""
+    """Why it ended, in one word."""
+    message: LongText = ""
+    """Why it ended, as a sentence."""

@@ -75,7 +75,6 @@ class Elastic(ApiModel):
             message="minWorkers must not be more than maxWorkers",
             holds=lambda elastic: elastic.max_workers is None or elastic.min_workers <= elastic.max_workers,
             at="minWorkers",
-            shows="self.minWorkers",
         ),
     )
 
@@ -345,7 +344,6 @@ class TrainerSpec(ApiModel):
                 or spec.topology.workers <= spec.elastic.max_workers
             ),
             at="topology.workers",
-            shows="self.topology.workers",
         ),
         Rule(
             cel="!has(self.elastic) || !has(self.elastic.minWorkers) "
@@ -353,7 +351,6 @@ class TrainerSpec(ApiModel):
             message="topology.workers must not be less than elastic.minWorkers",
             holds=lambda spec: spec.elastic is None or spec.topology.workers >= spec.elastic.min_workers,
             at="topology.workers",
-            shows="self.topology.workers",
         ),
     )
     transition_rules: ClassVar[tuple[TransitionRule, ...]] = (

@@ -33,7 +33,7 @@ class KeyToPath(ApiModel):
     """Permission bits of the file; the volume's default when absent."""
 
 
-Items = Annotated[tuple[KeyToPath, ...], Field(max_length=64), ListType(kind="atomic")]
+Items = Annotated[tuple[KeyToPath, ...], Field(max_length=32), ListType(kind="atomic")]
 
 
 class ConfigMapVolume(ApiModel):
@@ -154,7 +154,7 @@ class ProjectedVolume(ApiModel):
     """Several sources in one folder."""
 
     sources: Annotated[
-        tuple[ProjectionSource, ...], Field(min_length=1, max_length=16), ListType(kind="atomic")
+        tuple[ProjectionSource, ...], Field(min_length=1, max_length=8), ListType(kind="atomic")
     ]
     """What is put together."""
     default_mode: FileMode | None = None
