@@ -1,46 +1,31 @@
-"""Typed verbs on the API (K1–K8).
+"""Typed verbs on the API (K6, R5).
 
-One :class:`Client` serves one event loop. Each attempt takes its turn in the throttle, asks the fence when it writes
-(L6), carries finite deadlines, and turns every bad answer into one error class. Nothing is cached here.
+One :class:`Client` serves one event loop. A verb builds the request and reads the answer; how it gets there and back
+is `exchange`'s business. Nothing is cached here.
 """
 
-import asyncio
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urlsplit
 
-import aiohttp
 import msgspec
 import orjson
 
 from runtime.backoff import Rng
 from runtime.client.config import ClientConfig
-from runtime.client.credentials import Credentials
-from runtime.client.errors import (
-    ApiError,
-    ResponseMalformed,
-    TransportError,
-    TransportFault,
-    Unauthorized,
-    error_of,
-)
+from runtime.client.errors import ResponseMalformed
+from runtime.client.exchange import Exchange, Request
 from runtime.client.pager import PAGE_SIZE, Page, list_all
-from runtime.client.retry import retry_request
 from runtime.client.stream import WatchStream
 from runtime.client.telemetry import RequestMetrics, Uncounted
-from runtime.client.throttle import Throttle
-from runtime.client.transport import Transport
 from runtime.clock import Clock, SystemClock
-from runtime.fence import IN_FLIGHT_GRACE, WriteFence
+from runtime.fence import WriteFence
 from runtime.objects import JsonObject, Resource, key_of
 
 __all__ = ["Client", "ListResult", "PatchKind"]
-
-_MUTATING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
 class PatchKind(Enum):
@@ -78,14 +63,13 @@ class Client:
         rng: Rng | None = None,
     ) -> None:
         self.config = config
-        self._fence = fence
-        self._clock = clock or SystemClock()
-        self._metrics = metrics or Uncounted()
-        self._rng = rng or random.Random()
-        self._transport = Transport(config)
-        self._credentials = Credentials(config, clock=self._clock)
-        self._throttle = Throttle(config, clock=self._clock, metrics=self._metrics)
-        self._host = urlsplit(config.server).netloc
+        self._exchange = Exchange(
+            config,
+            fence=fence,
+            clock=clock or SystemClock(),
+            metrics=metrics or Uncounted(),
+            rng=rng or random.Random(),
+        )
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -98,11 +82,11 @@ class Client:
 
     async def open(self) -> None:
         """Load certificates and make the sessions; idempotent."""
-        await self._transport.open()
+        await self._exchange.open()
 
     async def close(self) -> None:
         """Close all connections; idempotent."""
-        await self._transport.close()
+        await self._exchange.close()
 
     # Reading
 
@@ -240,22 +224,8 @@ class Client:
         sent = {"Accept": "application/json", **(headers or {})}
         if content is not None:
             sent.setdefault("Content-Type", "application/json")
-        deadline = total or self.config.timeouts.total
-
-        async def attempt() -> bytes:
-            return await self._authorized(
-                method, path, params=params or {}, content=content, headers=sent, total=deadline
-            )
-
-        def on_retry(error: BaseException) -> None:
-            code = str(error.status) if isinstance(error, ApiError) else "<error>"
-            self._metrics.request_retried(code=code, method=method, host=self._host)
-
-        if not retry:
-            return await attempt()
-        return await retry_request(
-            attempt, method=method, clock=self._clock, rng=self._rng, on_retry=on_retry
-        )
+        request = Request(method, path, params or {}, content, sent, total or self.config.timeouts.total)
+        return await self._exchange.call(request, retry=retry)
 
     async def fetch_page(
         self,
@@ -289,42 +259,22 @@ class Client:
 
         Never retried here: what to do next depends on the state of the cache (W9).
         """
-        token = await self._credentials.token()
-        headers = {"Accept": accept, "Accept-Encoding": "identity", **_authorization(token)}
-        query = {
-            "watch": "true",
-            "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(timeout_seconds),
-            **params,
-        }
-        timeouts = self.config.timeouts
-        await self._transport.refresh(self._clock.monotonic())
-        started = self._clock.monotonic()
-        try:
-            async with asyncio.timeout(timeouts.watch_start):
-                response = await self._transport.watches.get(
-                    self.config.server + resource.path(namespace),
-                    params=query,
-                    headers=headers,
-                    # The stream guards its own deadlines; one for the whole answer would cut it (PY7).
-                    timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeouts.connect, sock_read=None),
-                    server_hostname=self.config.tls_server_name,
-                )
-                if response.status >= 400:
-                    async with response:
-                        raise self._refusal(response, await response.read(), sent_at=started)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _transport_error(error, f"WATCH {resource}") from error
-        return WatchStream(
-            response,
-            max_line=self.config.max_line,
-            lifetime=timeout_seconds + timeouts.watch_grace,
-            silence=timeouts.watch_silence,
+        return await self._exchange.open_stream(
+            resource.path(namespace),
+            params={
+                "watch": "true",
+                "allowWatchBookmarks": "true",
+                "timeoutSeconds": str(timeout_seconds),
+                **params,
+            },
+            # Compressed, an event would wait in the compressor for the next one.
+            headers={"Accept": accept, "Accept-Encoding": "identity"},
+            lifetime=timeout_seconds + self.config.timeouts.watch_grace,
         )
 
     def refresh_credentials(self, *, sent_at: float) -> None:
         """Note that a request sent at `sent_at` was answered 401 within its stream (W8)."""
-        self._credentials.refused(sent_at=sent_at)
+        self._exchange.refresh_credentials(sent_at=sent_at)
 
     async def _json(
         self,
@@ -344,88 +294,6 @@ class Client:
             raise ResponseMalformed(f"{method} {path}: the answer is no object but {type(parsed).__name__}")
         return parsed
 
-    async def _authorized(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str],
-        content: bytes | None,
-        headers: Mapping[str, str],
-        total: float,
-    ) -> bytes:
-        """Make one attempt, and a second one with fresh credentials if the first was answered 401 (K1)."""
-        sent_at = self._clock.monotonic()
-        try:
-            return await self._attempt(
-                method, path, params=params, content=content, headers=headers, total=total
-            )
-        except Unauthorized:
-            if not self._credentials.refused(sent_at=sent_at):
-                raise
-        return await self._attempt(method, path, params=params, content=content, headers=headers, total=total)
-
-    async def _attempt(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str],
-        content: bytes | None,
-        headers: Mapping[str, str],
-        total: float,
-    ) -> bytes:
-        async with self._throttle.attempt():
-            token = await self._credentials.token()
-            await self._transport.refresh(self._clock.monotonic())
-            started = self._clock.monotonic()
-            code = "<error>"
-            fence = self._fence if method in _MUTATING else None
-            if fence is not None:  # last of all, for the waits above may have outlived the permission
-                fence.check()
-                total = min(total, fence.remaining(started) + IN_FLIGHT_GRACE)
-            try:
-                async with (
-                    asyncio.timeout(total),
-                    self._transport.calls.request(
-                        method,
-                        self.config.server + path,
-                        params=params,
-                        data=content,
-                        headers={**headers, **_authorization(token)},
-                        timeout=self._session_timeout(total),
-                        server_hostname=self.config.tls_server_name,
-                        allow_redirects=False,
-                    ) as response,
-                ):
-                    body = await response.read()
-                    code = str(response.status)
-                    if response.status >= 300:
-                        raise error_of(response.status, body, retry_after=_retry_after(response))
-                    return body
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                if fence is not None:
-                    fence.check()
-                raise _transport_error(error, f"{method} {path}") from error
-            finally:
-                self._metrics.request_finished(
-                    code=code, method=method, host=self._host, seconds=self._clock.monotonic() - started
-                )
-
-    def _session_timeout(self, total: float) -> aiohttp.ClientTimeout:
-        timeouts = self.config.timeouts
-        return aiohttp.ClientTimeout(
-            total=total,
-            sock_connect=min(timeouts.connect, total),
-            sock_read=min(max(timeouts.read, 1.0), total),
-        )
-
-    def _refusal(self, response: aiohttp.ClientResponse, body: bytes, *, sent_at: float) -> ApiError:
-        error = error_of(response.status, body, retry_after=_retry_after(response))
-        if isinstance(error, Unauthorized):
-            self._credentials.refused(sent_at=sent_at)
-        return error
-
 
 def selection_params(*, labels: str | None, fields: str | None) -> dict[str, str]:
     """Return the query that narrows a collection."""
@@ -434,10 +302,6 @@ def selection_params(*, labels: str | None, fields: str | None) -> dict[str, str
 
 def _optional(**params: str | None) -> dict[str, str]:
     return {name: value for name, value in params.items() if value}
-
-
-def _authorization(token: str | None) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def _typed(resource: Resource, body: JsonObject) -> JsonObject:
@@ -451,20 +315,3 @@ def _decode_item(page: Page, raw: msgspec.Raw) -> dict[str, Any]:
     item.setdefault("apiVersion", page.api_version)
     item.setdefault("kind", page.kind)
     return item
-
-
-def _retry_after(response: aiohttp.ClientResponse) -> float | None:
-    """Read Retry-After in seconds; the API server never sends the form with a date."""
-    text = response.headers.get("Retry-After", "")
-    return float(text) if text.isascii() and text.isdigit() else None
-
-
-def _transport_error(error: Exception, what: str) -> TransportError:
-    match error:
-        case aiohttp.ServerTimeoutError() | aiohttp.ConnectionTimeoutError() | TimeoutError():
-            fault = TransportFault.TIMEOUT
-        case aiohttp.ClientConnectorError():
-            fault = TransportFault.CONNECT
-        case _:
-            fault = TransportFault.RESET
-    return TransportError(f"{what}: {fault.value}: {error or type(error).__name__}", fault=fault)
