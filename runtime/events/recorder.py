@@ -9,9 +9,17 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import deque
+from enum import Enum
 from typing import Any, Literal, Protocol
 
-from runtime.client.errors import ApiError, NotFound, ServiceUnavailable, TooManyRequests, TransportError
+from runtime.client.errors import (
+    AlreadyExists,
+    ApiError,
+    NotFound,
+    ServiceUnavailable,
+    TooManyRequests,
+    TransportError,
+)
 from runtime.client.rest import PatchKind
 from runtime.clock import Clock, format_time
 from runtime.errors import RuntimeFault
@@ -29,6 +37,15 @@ TRIES = 12
 RETRY_PAUSE = 10.0
 """Seconds between tries, as client-go; a stalled API needs no more pressure."""
 NAME_LIMIT = 253
+
+
+class _Outcome(Enum):
+    """What became of one try; the value is the label of a drop."""
+
+    WRITTEN = "written"
+    RETRY = "out of tries"
+    NOT_LEADER = "not the leader"
+    REFUSED = "refused"
 
 
 class EventSink(Protocol):
@@ -128,31 +145,33 @@ class EventRecorder:
         if isinstance(verdict, Drop):
             self._drop("object over its rate")
             return
+        name = _new_name(happening.about)
+        outcome = _Outcome.RETRY
         for attempt in range(TRIES):
             if attempt:
                 await self._clock.sleep(RETRY_PAUSE)
-            try:
-                await self._send(happening, verdict)
-                return
-            except LeadershipLost:
-                self._drop("not the leader")
-                return
-            except (TransportError, TooManyRequests, ServiceUnavailable):
-                continue
-            except ApiError as error:
-                if error.status >= 500:
-                    continue
-                # A namespace that terminates, an object that was refused: trying again cannot help.
-                self._log.debug("event refused", reason=happening.reason, error=str(error))
-                self._drop("refused")
-                return
-            except RuntimeFault as error:
-                self._log.warning("event not written", reason=happening.reason, error=str(error))
-                self._drop("failed")
-                return
-        self._drop("out of tries")
+            outcome = await self._attempt(happening, verdict, name)
+            if outcome is not _Outcome.RETRY:
+                break
+        if outcome is not _Outcome.WRITTEN:
+            self._drop(outcome.value)
 
-    async def _send(self, happening: Happening, verdict: Create | Bump) -> None:
+    async def _attempt(self, happening: Happening, verdict: Create | Bump, name: str) -> _Outcome:
+        try:
+            await self._send(happening, verdict, name)
+        except LeadershipLost:
+            return _Outcome.NOT_LEADER
+        except (TransportError, TooManyRequests, ServiceUnavailable):
+            return _Outcome.RETRY
+        except RuntimeFault as error:
+            if isinstance(error, ApiError) and error.status >= 500:
+                return _Outcome.RETRY
+            # A namespace that terminates, an object that was refused: trying again cannot help.
+            self._log.debug("event refused", reason=happening.reason, error=str(error))
+            return _Outcome.REFUSED
+        return _Outcome.WRITTEN
+
+    async def _send(self, happening: Happening, verdict: Create | Bump, name: str) -> None:
         about = happening.about
         namespace = about.namespace or "default"
         moment = format_time(happening.at)
@@ -169,8 +188,6 @@ class EventRecorder:
             else:
                 self._correlator.wrote(verdict, name=verdict.name, at=happening.at)
                 return
-        suffix = f".{uuid.uuid4().hex[:16]}"
-        name = about.name[: NAME_LIMIT - len(suffix)].rstrip(".-") + suffix
         body: dict[str, Any] = {
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
@@ -186,8 +203,16 @@ class EventRecorder:
             "lastTimestamp": moment,
             "count": count,
         }
-        await self._client.create(EVENTS, body, namespace=namespace)
+        try:
+            await self._client.create(EVENTS, body, namespace=namespace)
+        except AlreadyExists:
+            pass  # the name is ours alone: an earlier try took effect though its answer was lost
         self._correlator.wrote(verdict, name=name, at=happening.at)
 
     def _drop(self, reason: str) -> None:
         self._metrics.events_dropped.labels(reason).inc()
+
+
+def _new_name(about: ObjectReference) -> str:
+    suffix = f".{uuid.uuid4().hex[:16]}"
+    return about.name[: NAME_LIMIT - len(suffix)].rstrip(".-") + suffix
