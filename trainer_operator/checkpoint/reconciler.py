@@ -1,0 +1,437 @@
+"""The Checkpoint reconciler: drives one Checkpoint object from Pending to its end.
+
+It reads the Trainer, the agents' acks and results, takes one step of the state machine, writes the object if that is
+news, and only then tells the agents. At most five writes in the life of an object (IV13).
+"""
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+import structlog
+
+from runtime.cache.index import OWNER_UID
+from runtime.client.errors import NotFound
+from runtime.client.rest import Client
+from runtime.clock import Clock
+from runtime.conditions import set_condition
+from runtime.controller.reconciler import Request, Result
+from runtime.objects import JsonObject, ObjectKey
+from runtime.resourceversion import compare
+from trainer_operator.api.checkpoint import Checkpoint, CheckpointHealth, CheckpointState, CheckpointStatus
+from trainer_operator.api.meta import API_VERSION, Condition
+from trainer_operator.api.resources import CHECKPOINTS
+from trainer_operator.api.status import MembershipPhase, ServerPhase
+from trainer_operator.api.trainer import Trainer
+from trainer_operator.checkpoint import orders
+from trainer_operator.checkpoint.quorum import (
+    Holder,
+    durable_copies,
+    has_quorum,
+    holders_of,
+    is_impossible,
+    shard_count,
+)
+from trainer_operator.checkpoint.retention import Kept, to_forget, to_retire
+from trainer_operator.checkpoint.state import Facts, Move, Order, Outcome, step
+from trainer_operator.checkpoint.target import choose_target
+from trainer_operator.topology.beat import DirectiveResult
+from trainer_operator.topology.members import Directive, MemberId, Members
+
+OPEN = frozenset({None, CheckpointState.PENDING, CheckpointState.STAGING})
+RECHECK = 1.0
+COMMIT_TRIES = 3
+"""Times that an agent may fail to write a commit before the attempt is aborted."""
+EventType = Literal["Normal", "Warning"]
+FRESH = 15.0
+"""Seconds within which an agent must have been heard to be given store work."""
+_log = structlog.get_logger("checkpoint")
+
+
+class Objects(Protocol):
+    """The part of an informer that is used here."""
+
+    def get(self, key: ObjectKey) -> Mapping[str, Any] | None:
+        """Return the object or None."""
+
+    def by_index(self, index: str, value: str) -> "list[Mapping[str, Any]]":
+        """Return the objects under an index value."""
+
+
+class EventSink(Protocol):
+    """The part of the event recorder that is used here."""
+
+    def event(self, obj: JsonObject, *, type: EventType, reason: str, message: str) -> None:
+        """Record an event; never blocks."""
+
+
+class CheckpointReconciler:
+    """Brings each checkpoint to its end.
+
+    Guarantees: Committed is written only after an agent read a DECISION "commit" back from the store (CS3); what
+    agents are told follows from what is written.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        checkpoints: Objects,
+        trainers: Objects,
+        members: Members,
+        events: EventSink,
+        clock: Clock,
+        look_again: Callable[[ObjectKey], None],
+        members_of: Callable[[Trainer], frozenset[MemberId]],
+    ) -> None:
+        self._client = client
+        self._checkpoints = checkpoints
+        self._trainers = trainers
+        self._members = members
+        self._events = events
+        self._clock = clock
+        self._look_again = look_again
+        self.members_of = members_of
+        self._written: dict[ObjectKey, Checkpoint] = {}
+
+    async def reconcile(self, request: Request) -> Result | None:
+        """Make one pass over one checkpoint."""
+        checkpoint = self._read(request.key)
+        if checkpoint is None or checkpoint.metadata.deletion_timestamp is not None:
+            return None
+        trainer = self._trainer_of(checkpoint)
+        if trainer is None:
+            return None
+        view = _View(self, checkpoint, trainer)
+        move = step(view.facts())
+        checkpoint = await self._take(view, move)
+        self._tell(view, checkpoint, move)
+        if checkpoint.status.state is CheckpointState.GARBAGE_COLLECTED:
+            await self._forget_old(trainer)
+        working = checkpoint.status.state in OPEN or move.order is not Order.NOTHING
+        return Result(requeue_after=RECHECK) if working else None
+
+    def _read(self, key: ObjectKey) -> Checkpoint | None:
+        cached = self._checkpoints.get(key)
+        if cached is None:
+            self._written.pop(key, None)
+            return None
+        checkpoint = Checkpoint.read(cached)
+        written = self._written.get(key)
+        if (
+            written is not None
+            and written.metadata.uid == checkpoint.metadata.uid
+            and compare(written.metadata.resource_version or "", checkpoint.metadata.resource_version or "")
+            == 1
+        ):
+            return written
+        self._written.pop(key, None)
+        return checkpoint
+
+    def _trainer_of(self, checkpoint: Checkpoint) -> Trainer | None:
+        reference = checkpoint.spec.trainer_ref
+        found = self._trainers.get(ObjectKey(checkpoint.metadata.namespace or "", reference.name))
+        if found is None:
+            return None
+        trainer = Trainer.read(found)
+        return trainer if reference.uid in (None, trainer.metadata.uid) else None
+
+    async def _take(self, view: "_View", move: Move) -> Checkpoint:
+        """Write what the move changes; the same move twice writes nothing."""
+        checkpoint = view.checkpoint
+        status = checkpoint.status.model_copy(deep=True)
+        view.apply(status, move, self._clock.utcnow())
+        if status.dump() == checkpoint.status.dump():
+            return checkpoint
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": "Checkpoint",
+            "metadata": {
+                "name": checkpoint.metadata.name,
+                "namespace": checkpoint.metadata.namespace,
+                "uid": checkpoint.metadata.uid,
+                "resourceVersion": checkpoint.metadata.resource_version,
+            },
+            "spec": checkpoint.spec.dump(),
+            "status": status.dump(),
+        }
+        stored = Checkpoint.read(await self._client.replace(CHECKPOINTS, body, subresource="status"))
+        self._written[ObjectKey(checkpoint.metadata.namespace or "", checkpoint.metadata.name)] = stored
+        self._announce(view.trainer, checkpoint.status, stored)
+        return stored
+
+    def _announce(self, trainer: Trainer, before: CheckpointStatus, stored: Checkpoint) -> None:
+        after = stored.status
+        if before.state == after.state:
+            return
+        reference = {"apiVersion": API_VERSION, "kind": "Trainer", "metadata": trainer.metadata.dump()}
+        name = stored.metadata.name
+        if after.state is CheckpointState.COMMITTED:
+            text = f"checkpoint {name} of step {after.step} is committed: {after.size}, {after.copies} durable copies"
+            self._events.event(reference, type="Normal", reason="CheckpointCommitted", message=text)
+            for other in self._checkpoints.by_index(OWNER_UID, trainer.metadata.uid):
+                self._look_again(ObjectKey(other["metadata"]["namespace"], other["metadata"]["name"]))
+        elif (
+            after.state is CheckpointState.GARBAGE_COLLECTED and before.state is not CheckpointState.COMMITTED
+        ):
+            reason = next((c.reason for c in after.conditions if c.type == "Aborted"), "Aborted")
+            text = f"checkpoint {name} was given up: {reason}"
+            self._events.event(reference, type="Warning", reason="CheckpointAborted", message=text)
+
+    def _tell(self, view: "_View", checkpoint: Checkpoint, move: Move) -> None:
+        uid = view.trainer.metadata.uid
+        status = checkpoint.status
+        wanted = view.orders(status, move)
+        self._members.declare(uid, f"checkpoint/{checkpoint.metadata.name}", wanted)
+        for missed in status.missed:
+            self._members.decide(uid, missed, Outcome.ABORT)
+        if status.id and status.state is CheckpointState.COMMITTED:
+            self._members.decide(uid, status.id, Outcome.COMMIT)
+        elif status.id and status.state is CheckpointState.GARBAGE_COLLECTED and status.committed_at is None:
+            self._members.decide(uid, status.id, Outcome.ABORT)
+
+    def siblings(self, trainer: Trainer) -> list[Kept]:
+        """Return all checkpoints of a Trainer as retention sees them."""
+        membership = trainer.status.membership
+        found = []
+        for obj in self._checkpoints.by_index(OWNER_UID, trainer.metadata.uid):
+            status, name = obj.get("status") or {}, obj["metadata"]["name"]
+            digits = name.rpartition("-c")[2]
+            found.append(
+                Kept(
+                    name=name,
+                    step=status.get("step") or 0,
+                    sequence=int(digits) if digits.isdecimal() else 0,
+                    state=status.get("state") or "",
+                    health=status.get("health") or "",
+                    hold=bool((obj.get("spec") or {}).get("hold")),
+                    in_use=bool(membership.restore_from) and status.get("id") == membership.restore_from,
+                )
+            )
+        return found
+
+    async def _forget_old(self, trainer: Trainer) -> None:
+        for name in to_forget(self.siblings(trainer)):
+            try:
+                await self._client.delete(CHECKPOINTS, name, trainer.metadata.namespace)
+            except NotFound:
+                continue
+
+    @property
+    def members(self) -> Members:
+        """Return the members' table."""
+        return self._members
+
+    def now(self) -> datetime:
+        """Return the wall clock's time."""
+        return self._clock.utcnow()
+
+
+class _View:
+    """One checkpoint with all that its next step depends on."""
+
+    def __init__(self, reconciler: CheckpointReconciler, checkpoint: Checkpoint, trainer: Trainer) -> None:
+        self.checkpoint = checkpoint
+        self.trainer = trainer
+        self.replication = trainer.spec.topology.replication_factor
+        self._reconciler = reconciler
+        self._agents = reconciler.members.view(trainer.metadata.uid)
+        self._in_epoch = reconciler.members_of(trainer)
+        self.holders = holders_of(self._in_epoch, self.replication) if self._in_epoch else ()
+
+    def facts(self) -> Facts:
+        """Return what the state machine wants to know."""
+        status, membership = self.checkpoint.status, self.trainer.status.membership
+        now = self._reconciler.now()
+        acks = [ack for _, ack in self._reconciler.members.acks(self.trainer.metadata.uid, status.id or "-")]
+        shards = status.shards or 1
+        created, staged = self.checkpoint.metadata.creation_timestamp, status.staging_started_at
+        policy = self.trainer.spec.checkpoint
+        name = self.checkpoint.metadata.name
+        return Facts(
+            state=status.state,
+            epoch=status.epoch or 0,
+            current_epoch=membership.epoch,
+            trains=self._trains(),
+            tries=len(status.missed),
+            passed=self._passed(),
+            quorum=has_quorum(acks, shards=shards, step=status.step or 0, replication=self.replication),
+            impossible=is_impossible(acks, shards=shards, replication=self.replication)
+            or self._failed_tries(orders.store_id(Outcome.COMMIT, status.id or "-")) >= COMMIT_TRIES,
+            age=(now - created).total_seconds() if created is not None else 0.0,
+            staged_for=(now - staged).total_seconds() if staged is not None else 0.0,
+            staging_timeout=float(policy.staging_timeout_seconds) if policy is not None else 600.0,
+            outcome=self._outcome(),
+            retire=policy is not None
+            and name in to_retire(self._reconciler.siblings(self.trainer), policy.max_retention),
+            collected=self._result(orders.store_id("collect", status.id or "-")) is not None,
+        )
+
+    def apply(self, status: CheckpointStatus, move: Move, now: datetime) -> None:
+        """Change the status as the move says."""
+        previous = status.state
+        status.state = move.state
+        if move.new_target:
+            self._aim(status, now)
+        if move.state is CheckpointState.COMMITTED and previous is not CheckpointState.COMMITTED:
+            self._committed(status, now)
+        if move.state is CheckpointState.GARBAGE_COLLECTED and previous in OPEN:
+            reason = self._abort_reason() or move.reason or "Aborted"
+            current, _ = set_condition(
+                [condition.dump() for condition in status.conditions],
+                type="Aborted",
+                status="True",
+                reason=reason,
+                message="no member restores from it; the next one is taken in time",
+                generation=self.checkpoint.metadata.generation,
+                now=now,
+            )
+            status.conditions = tuple(Condition.read(entry) for entry in current)
+
+    def orders(self, status: CheckpointStatus, move: Move) -> orders.Orders:
+        """Return what the agents are told."""
+        wanted: orders.Orders = {}
+        if move.order is Order.SAVE:
+            wanted = orders.save(
+                status,
+                self.holders,
+                pause=self.checkpoint.spec.pause,
+                replication=self.replication,
+                world=len(self._in_epoch),
+            )
+        executor = self._executor()
+        if executor is None:
+            return wanted
+        store = []
+        if move.order is Order.COMMIT:
+            store.append(orders.decide(status, commit=True, reason="Quorum", replication=self.replication))
+        elif move.order is Order.ABORT:
+            store.append(
+                orders.decide(status, commit=False, reason=move.reason, replication=self.replication)
+            )
+        elif move.order is Order.COLLECT:
+            store.append(orders.collect(status.id or ""))
+        if status.state in OPEN:
+            store += [orders.abort_missed(missed, epoch=status.epoch or 0) for missed in status.missed]
+        if store:
+            wanted[executor] = (*wanted.get(executor, ()), *map(self._again, store))
+        return wanted
+
+    def _trains(self) -> bool:
+        membership = self.trainer.status.membership
+        if membership.phase is not MembershipPhase.ACTIVE or not self.holders:
+            return False
+        if membership.ps_phase not in {None, ServerPhase.SERVING}:
+            return False
+        agents = [self._agents.get(holder.member) for holder in self.holders]
+        return all(
+            a is not None and a.running and a.beat.epoch == membership.epoch and a.age < FRESH for a in agents
+        )
+
+    def _passed(self) -> bool:
+        result = orders.save_id(self.checkpoint.status.id or "-")
+        found = [self._agents[h.member].results.get(result) for h in self.holders if h.member in self._agents]
+        return any(answer is not None and not answer.ok and answer.error == "past" for answer in found)
+
+    def _aim(self, status: CheckpointStatus, now: datetime) -> None:
+        if status.id is not None:
+            status.missed = [*status.missed, status.id]
+        agents = [self._agents[holder.member] for holder in self.holders]
+        everyone = [agent for agent in self._agents.values() if agent.running] or agents
+        status.step = choose_target(everyone, tries=len(status.missed), at_least=(self._last_committed() + 1))
+        status.epoch = self.trainer.status.membership.epoch
+        status.id = f"{status.step:012d}-e{status.epoch}-{secrets.token_hex(2)}"
+        status.shards = shard_count(self.holders)
+        status.holders = tuple(_holder_text(holder) for holder in self.holders)
+        if status.staging_started_at is None:
+            status.staging_started_at = now
+
+    def _last_committed(self) -> int:
+        return max(
+            (c.step for c in self._reconciler.siblings(self.trainer) if c.state == "Committed"), default=0
+        )
+
+    def _committed(self, status: CheckpointStatus, now: datetime) -> None:
+        answer = self._decision()
+        value = answer.value if answer is not None and isinstance(answer.value, dict) else {}
+        acks = [ack for _, ack in self._reconciler.members.acks(self.trainer.metadata.uid, status.id or "-")]
+        copies = value.get("copies")
+        counts = (
+            [len(found) for found in copies.values()]
+            if isinstance(copies, dict)
+            else durable_copies(acks, shards=status.shards or 1, step=status.step or 0)
+        )
+        status.copies = min(counts, default=0)
+        status.bytes = int(value.get("bytes") or 0)
+        status.size = human_size(status.bytes)
+        status.digest = str(value.get("digest") or "")[:128] or None
+        status.committed_at = now
+        status.health = CheckpointHealth.HEALTHY
+
+    def _decision(self) -> DirectiveResult | None:
+        """Return the result of a decide operation, whoever carried it out."""
+        ckpt = self.checkpoint.status.id or "-"
+        for outcome in (Outcome.COMMIT, Outcome.ABORT):
+            found = self._result(orders.store_id(outcome, ckpt))
+            if found is not None:
+                return found
+        return None
+
+    def _outcome(self) -> Outcome | None:
+        answer = self._decision()
+        if answer is None or not isinstance(answer.value, dict):
+            return None
+        value = answer.value.get("outcome")
+        return Outcome(value) if value in {"commit", "abort"} else None
+
+    def _abort_reason(self) -> str | None:
+        answer = self._decision()
+        value = answer.value if answer is not None else None
+        reason = value.get("reason") if isinstance(value, dict) else None
+        return str(reason)[:64] if reason else None
+
+    def _result(self, directive: str) -> DirectiveResult | None:
+        """Return a store operation's successful result."""
+        for agent in self._agents.values():
+            answer = agent.results.get(directive)
+            if answer is not None and answer.ok:
+                return answer
+            for name, later in agent.results.items():
+                if later.ok and name.startswith(f"{directive}#"):
+                    return later
+        return None
+
+    def _failed_tries(self, directive: str) -> int:
+        """Return how often agents failed at a store operation."""
+        return sum(
+            not answer.ok and name.partition("#")[0] == directive
+            for agent in self._agents.values()
+            for name, answer in agent.results.items()
+        )
+
+    def _again(self, directive: Directive) -> Directive:
+        """Give a store operation that failed another id, so that it is tried again (MG1)."""
+        failed = self._failed_tries(directive.id)
+        return replace(directive, id=f"{directive.id}#{failed}") if failed else directive
+
+    def _executor(self) -> MemberId | None:
+        """Return the member whose agent touches the store: the first live one, in rank order."""
+        alive = [member for member, agent in self._agents.items() if agent.age < FRESH]
+        ranked = sorted(alive, key=lambda m: ({"master": 0, "worker": 1}.get(m.role, 2), m.index))
+        return next(iter(ranked), None)
+
+
+def _holder_text(holder: Holder) -> str:
+    return f"{holder.member}:{','.join(map(str, holder.copies))}"
+
+
+def human_size(count: int) -> str:
+    """Write bytes for people, for example 1.5 MiB."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

@@ -1,0 +1,51 @@
+"""Which checkpoints may go (GC1, GC8). Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+KEEP_COLLECTED = 10
+"""Objects of collected checkpoints that stay per Trainer, for people who look back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A checkpoint as retention sees it."""
+
+    name: str
+    step: int
+    sequence: int
+    state: str
+    health: str
+    hold: bool = False
+    in_use: bool = False
+    """A restore or an epoch in preparation reads it."""
+
+
+def to_retire(checkpoints: Iterable[Kept], max_retention: int) -> set[str]:
+    """Return the names of Committed checkpoints beyond `max_retention`.
+
+    Guarantees: never the newest, never the newest that is not Corrupt, never a held one or one in use; only healthy
+    ones count against the limit (GC1, IV6).
+    """
+    committed = sorted(
+        (c for c in checkpoints if c.state == "Committed"), key=lambda c: (c.step, c.sequence), reverse=True
+    )
+    sound = [c for c in committed if c.health != "Corrupt"]
+    kept = {c.name for c in sound[:max_retention]} | {c.name for c in committed[:1]}
+    oldest_kept = min((c.step for c in sound[:max_retention]), default=0)
+    return {
+        c.name
+        for c in committed
+        if c.name not in kept
+        and not c.hold
+        and not c.in_use
+        and (c.health != "Corrupt" or c.step < oldest_kept)
+    }
+
+
+def to_forget(checkpoints: Iterable[Kept]) -> set[str]:
+    """Return the names of objects whose checkpoint is gone from the store and that nobody needs to see (GC8)."""
+    gone = sorted(
+        (c for c in checkpoints if c.state == "GarbageCollected"), key=lambda c: c.sequence, reverse=True
+    )
+    return {c.name for c in gone[KEEP_COLLECTED:]}

@@ -1,0 +1,120 @@
+"""The life of one checkpoint as a pure state machine (CS1 to CS7).
+
+    Pending ──target chosen──▶ Staging ──quorum, DECISION commit──▶ Committed ──retention──▶ GarbageCollected
+       └── timeout, epoch moved on, quorum impossible: DECISION abort ──▶ GarbageCollected (Aborted)
+
+`step(facts) -> Move`: what the object becomes, and what agents are told. Acts of agents are idempotent, so a leader
+that takes over repeats them. The state is written only after the store's DECISION is known (CS3).
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from trainer_operator.api.checkpoint import CheckpointState
+
+MAX_TRIES = 4
+
+
+class Outcome(StrEnum):
+    """What the DECISION in the store says."""
+
+    COMMIT = "commit"
+    ABORT = "abort"
+
+
+class Order(StrEnum):
+    """What agents shall do for this checkpoint now."""
+
+    NOTHING = "nothing"
+    SAVE = "save"
+    COMMIT = "commit"
+    ABORT = "abort"
+    COLLECT = "collect"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything the next step depends on."""
+
+    state: CheckpointState | None
+    epoch: int
+    """Epoch it was staged in; 0 before."""
+    current_epoch: int
+    trains: bool
+    """The current epoch is Active, its servers serve, and every holder's process runs."""
+    tries: int = 0
+    passed: bool = False
+    """A holder was at the target already."""
+    quorum: bool = False
+    impossible: bool = False
+    age: float = 0.0
+    staged_for: float = 0.0
+    pending_timeout: float = 60.0
+    staging_timeout: float = 600.0
+    outcome: Outcome | None = None
+    """The store's DECISION, once an agent read it back."""
+    retire: bool = False
+    """Retention or deletion wants it gone."""
+    collected: bool = False
+    """An agent finished the collection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The next state, what to order, and why."""
+
+    state: CheckpointState
+    order: Order = Order.NOTHING
+    new_target: bool = False
+    reason: str = ""
+
+
+def step(facts: Facts) -> Move:
+    """Return the one next move. Total: every combination of facts has an answer, and no state goes back (CS7)."""
+    match facts.state:
+        case None | CheckpointState.PENDING:
+            return _pending(facts)
+        case CheckpointState.STAGING:
+            return _staging(facts)
+        case CheckpointState.COMMITTED:
+            return _committed(facts)
+        case _:
+            return Move(CheckpointState.GARBAGE_COLLECTED)
+
+
+def _pending(facts: Facts) -> Move:
+    if facts.trains:
+        return Move(CheckpointState.STAGING, Order.SAVE, new_target=True)
+    if facts.age >= facts.pending_timeout:
+        return Move(
+            CheckpointState.GARBAGE_COLLECTED, reason="PendingTimeout"
+        )  # nothing was stored, nothing to decide
+    return Move(CheckpointState.PENDING)
+
+
+def _staging(facts: Facts) -> Move:
+    if facts.outcome is Outcome.COMMIT:
+        return Move(CheckpointState.COMMITTED)
+    if facts.outcome is Outcome.ABORT:
+        return Move(CheckpointState.GARBAGE_COLLECTED, reason="Aborted")
+    if facts.quorum:
+        return Move(CheckpointState.STAGING, Order.COMMIT)
+    if facts.impossible:
+        return Move(CheckpointState.STAGING, Order.ABORT, reason="CopiesFailed")
+    if facts.current_epoch != facts.epoch:
+        return Move(CheckpointState.STAGING, Order.ABORT, reason="EpochEnded")
+    if facts.staged_for >= facts.staging_timeout:
+        return Move(CheckpointState.STAGING, Order.ABORT, reason="StagingTimeout")
+    if facts.passed:
+        if facts.tries < MAX_TRIES:
+            return Move(CheckpointState.STAGING, Order.SAVE, new_target=True)
+        return Move(CheckpointState.STAGING, Order.ABORT, reason="TargetPassed")
+    return Move(CheckpointState.STAGING, Order.SAVE)
+
+
+def _committed(facts: Facts) -> Move:
+    if not facts.retire:
+        return Move(CheckpointState.COMMITTED)
+    if facts.collected:
+        return Move(CheckpointState.GARBAGE_COLLECTED, reason="Retention")
+    return Move(CheckpointState.COMMITTED, Order.COLLECT)

@@ -1,0 +1,97 @@
+"""`trainer-operator operator`: run the operator in this process."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from runtime import logs
+from runtime.client.config import ClientConfig
+from runtime.leaderelection import LeaderElectionConfig
+from runtime.manager import Manager, run_manager
+from trainer_operator.cli.failure import reported
+from trainer_operator.operator import OperatorConfig, build
+from trainer_operator.trainer.views import Settings
+
+app = typer.Typer(add_completion=False, help="Run the operator: reconcile Trainers until told to stop.")
+
+
+@app.command()
+def operator(
+    certificate_folder: Annotated[
+        Path,
+        typer.Option(help="Folder with tls.crt, tls.key and ca.crt, as a mounted certificate Secret has it."),
+    ] = Path("/etc/trainer-operator/tls"),
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(help="kubeconfig file; without it the cluster this runs in, else the default file."),
+    ] = None,
+    agent_bind_address: Annotated[str, typer.Option(help="host:port of the agent API.")] = "0.0.0.0:9443",
+    agent_url: Annotated[
+        list[str] | None,
+        typer.Option(help="Address at which agents reach a replica; repeat it for each replica."),
+    ] = None,
+    health_probe_bind_address: Annotated[
+        str, typer.Option(help="host:port of /healthz, /readyz and /metrics.")
+    ] = "0.0.0.0:8081",
+    operator_image: Annotated[
+        str, typer.Option(help="Image of the init container that brings the agent into training pods.")
+    ] = "trainer-operator:latest",
+    leader_elect: Annotated[bool, typer.Option(help="Run several replicas, of which one leads.")] = False,
+    leader_election_namespace: Annotated[
+        str, typer.Option(help="Namespace of the lease.")
+    ] = "trainer-system",
+    leader_election_id: Annotated[str, typer.Option(help="Name of the lease.")] = "trainer-operator",
+    workers: Annotated[int, typer.Option(min=1, help="Objects of a kind that are reconciled at once.")] = 16,
+    voluntary_interval: Annotated[
+        float, typer.Option(min=0, help="Seconds between two changes of members that nothing forced.")
+    ] = 60.0,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_json: Annotated[bool, typer.Option(help="Write one JSON object per line.")] = True,
+) -> None:
+    """Run the operator: reconcile Trainers until told to stop."""
+    with reported():
+        logs.configure(log_level, json=log_json)
+        folder = certificate_folder
+        options = OperatorConfig(
+            certificates=folder,
+            agent_host=_address(agent_bind_address, "--agent-bind-address")[0],
+            agent_port=_address(agent_bind_address, "--agent-bind-address")[1],
+            health_address=_address(health_probe_bind_address, "--health-probe-bind-address"),
+            leader_election=LeaderElectionConfig(leader_election_namespace, leader_election_id)
+            if leader_elect
+            else None,
+            workers=workers,
+            settings=Settings(
+                operator_image=operator_image,
+                agent_urls=tuple(
+                    agent_url or (f"https://trainer-operator.{leader_election_namespace}.svc:9443",)
+                ),
+                agent_ca=_authority(folder),
+                voluntary_interval=voluntary_interval,
+            ),
+        )
+
+        async def factory() -> Manager:
+            return build(_client_config(kubeconfig), options)
+
+        code = run_manager(factory)
+    raise typer.Exit(code)
+
+
+def _client_config(kubeconfig: Path | None) -> ClientConfig:
+    if kubeconfig is not None:
+        return ClientConfig.from_kubeconfig(kubeconfig)
+    return ClientConfig.auto()
+
+
+def _authority(folder: Path) -> str:
+    path = folder / "ca.crt"
+    return path.read_text() if path.exists() else ""
+
+
+def _address(text: str, option: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or not 0 <= int(port) <= 65535:
+        raise typer.BadParameter(f"{option} is {text!r}; give host:port with a port from 0 to 65535")
+    return host.strip("[]"), int(port)

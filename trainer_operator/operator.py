@@ -1,0 +1,174 @@
+"""The operator's one process: which controllers it hosts, what feeds them, and what it serves.
+
+Assembly only. Every part gets what it needs here, from one manager; nothing is global.
+"""
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runtime.cache.barrier import Barrier
+from runtime.cache.index import OWNER_UID
+from runtime.cache.projection import Node, Pod
+from runtime.client.config import ClientConfig
+from runtime.clock import SystemClock
+from runtime.controller import Controller, owner_of
+from runtime.leaderelection import LeaderElectionConfig
+from runtime.manager import Manager
+from runtime.objects import NODES, PODS, AnyObject, ObjectKey, Resource, key_of, owner
+from trainer_operator.api.names import TRAINER_LABEL
+from trainer_operator.api.resources import CHECKPOINTS, TRAINERS, TRAINING_PROFILES
+from trainer_operator.checkpoint.reconciler import OPEN, CheckpointReconciler
+from trainer_operator.server.agents import AgentApi
+from trainer_operator.server.auth import Authenticator
+from trainer_operator.server.https import HttpsServer, tls_context
+from trainer_operator.topology.members import Members
+from trainer_operator.trainer.apply import Applier
+from trainer_operator.trainer.ranges import parse_members
+from trainer_operator.trainer.reconciler import TrainerReconciler
+from trainer_operator.trainer.views import Settings
+
+UID_INDEX = "uid"
+COMPONENT = "trainer-operator"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorConfig:
+    """How this process runs."""
+
+    certificates: Path
+    """Folder with tls.crt, tls.key and ca.crt."""
+    agent_host: str = "0.0.0.0"  # noqa: S104 - agents of every node connect
+    agent_port: int = 9443
+    health_address: tuple[str, int] | None = ("0.0.0.0", 8081)  # noqa: S104 - kubelet probes it
+    leader_election: LeaderElectionConfig | None = None
+    workers: int = 16
+    settings: Settings = field(default_factory=Settings)
+
+
+def build(config: ClientConfig, options: OperatorConfig) -> Manager:
+    """Put the operator together; nothing runs yet.
+
+    Raises: CertificateMissing when the folder has no usable certificate.
+    """
+    context = tls_context(options.certificates)
+    clock = SystemClock()
+    manager = Manager(
+        config,
+        leader_election=options.leader_election,
+        health_address=options.health_address,
+        clock=clock,
+        component=COMPONENT,
+    )
+    informers = manager.informers
+    trainers = informers.informer(TRAINERS)
+    profiles = informers.informer(TRAINING_PROFILES)
+    checkpoints = informers.informer(CHECKPOINTS)
+    pods = informers.informer(PODS, labels=TRAINER_LABEL, projection=Pod)
+    nodes = informers.informer(NODES, projection=Node)
+    pods.add_index(UID_INDEX, lambda pod: (pod.uid,))
+
+    members = Members(clock)
+    barriers: dict[Resource, Barrier[str]] = {
+        PODS: Barrier(pods, clock=clock),
+        CHECKPOINTS: Barrier(checkpoints, clock=clock),
+    }
+    trainer_controller = Controller(
+        "trainer",
+        TrainerReconciler(
+            trainers=trainers,
+            profiles=profiles,
+            checkpoints=checkpoints,
+            pods=pods,
+            nodes=nodes,
+            members=members,
+            applier=Applier(manager.client, members, manager.events, options.settings, barriers=barriers),
+            clock=clock,
+            settings=options.settings,
+            led_since=lambda: members.since,
+            caught_up=lambda uid: all(barrier.is_open(uid) for barrier in barriers.values()),
+            rng=random.Random(),
+        ),
+        clock=clock,
+        metrics=manager.metrics,
+        workers=options.workers,
+    )
+
+    def look_at_checkpoint(key: ObjectKey) -> None:
+        checkpoint_controller.trigger(key)
+
+    checkpoint_controller = Controller(
+        "checkpoint",
+        CheckpointReconciler(
+            client=manager.client,
+            checkpoints=checkpoints,
+            trainers=trainers,
+            members=members,
+            events=manager.events,
+            clock=clock,
+            look_again=look_at_checkpoint,
+            members_of=lambda trainer: parse_members(trainer.status.membership.members),
+        ),
+        clock=clock,
+        metrics=manager.metrics,
+        workers=options.workers,
+    )
+
+    def trainers_of_profile(profile: AnyObject) -> list[ObjectKey]:
+        name = key_of(profile)
+        waiting = trainers.list(name.namespace)
+        return [key_of(trainer) for trainer in waiting if trainer["spec"].get("profile") == name.name]
+
+    def trainers_on_node(node: AnyObject) -> list[ObjectKey]:
+        name = key_of(node).name
+        owners = {
+            (pod.namespace, (owner(pod) or {}).get("name", ""))
+            for pod in pods.list()
+            if pod.node_name == name
+        }
+        return [ObjectKey(namespace, trainer) for namespace, trainer in owners if trainer]
+
+    def open_checkpoints(uid: str) -> list[ObjectKey]:
+        return [
+            key_of(checkpoint)
+            for checkpoint in checkpoints.by_index(OWNER_UID, uid)
+            if (checkpoint.get("status") or {}).get("state")
+            in {None, *map(str, filter(None, OPEN)), "Committed"}
+        ]
+
+    trainer_controller.watch(trainers)
+    trainer_controller.watch(pods, mapping=owner_of(TRAINERS))
+    trainer_controller.watch(checkpoints, mapping=owner_of(TRAINERS))
+    trainer_controller.watch(profiles, mapping=trainers_of_profile)
+    trainer_controller.watch(nodes, mapping=trainers_on_node, predicate=readiness_changed)
+    checkpoint_controller.watch(checkpoints)
+    manager.add_controller(trainer_controller)
+    manager.add_controller(checkpoint_controller)
+
+    def on_news(uid: str, name: str) -> None:
+        namespace, _, trainer = name.partition("/")
+        trainer_controller.trigger(ObjectKey(namespace, trainer))
+        for key in open_checkpoints(uid):
+            checkpoint_controller.trigger(key)
+
+    members.on_news(on_news)
+
+    async def start_leading() -> None:
+        members.restart_grace()
+
+    manager.add_leader_hook(start_leading)
+    authenticator = Authenticator(
+        manager.client, lambda uid: next(iter(pods.by_index(UID_INDEX, uid)), None), clock
+    )
+    api = AgentApi(members, authenticator, clock, is_leader=lambda: manager.is_leader, term=lambda: 0)
+    manager.add_server(
+        HttpsServer(options.agent_host, options.agent_port, context=context, routes=api.routes())
+    )
+    return manager
+
+
+def readiness_changed(old: AnyObject | None, new: AnyObject | None) -> bool:
+    """Let only changes of a node's readiness pass: nodes report every few seconds, and nothing follows from it."""
+    before = old.is_ready if isinstance(old, Node) else None
+    after = new.is_ready if isinstance(new, Node) else None
+    return before != after

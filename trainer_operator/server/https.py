@@ -1,0 +1,67 @@
+"""The operator's one TLS server: agent API now, webhooks beside it.
+
+Plain aiohttp with an SSL context from a certificate folder (`tls.crt`, `tls.key`, optional `ca.crt`), as a mounted
+Secret of cert-manager has it.
+"""
+
+import ssl
+from collections.abc import Iterable
+from pathlib import Path
+
+from aiohttp import web
+
+MAX_HEADER_BYTES = 8 * 1024
+
+
+class CertificateMissing(Exception):
+    """A file of the certificate folder is not there or not readable."""
+
+
+def tls_context(folder: Path) -> ssl.SSLContext:
+    """Load `tls.crt` and `tls.key`; TLS 1.2 and newer.
+
+    Raises: CertificateMissing with the path.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    except (OSError, ssl.SSLError) as error:
+        raise CertificateMissing(
+            f"cannot load tls.crt and tls.key from {folder}: {error}; put the certificate there or name another "
+            "folder with --certificate-folder"
+        ) from error
+    return context
+
+
+class HttpsServer:
+    """A server that is started before the caches and stopped after everything else."""
+
+    def __init__(
+        self, host: str, port: int, *, context: ssl.SSLContext, routes: Iterable[web.RouteDef]
+    ) -> None:
+        self._host = host
+        self.port = port
+        self._context = context
+        application = web.Application(client_max_size=256 * 1024)
+        application.add_routes(routes)
+        self._runner = web.AppRunner(
+            application,
+            access_log=None,
+            max_line_size=MAX_HEADER_BYTES,
+            max_field_size=32 * 1024,
+            shutdown_timeout=2.0,
+        )
+
+    async def start(self) -> None:
+        """Listen; with port 0 a free one is taken and `port` says which."""
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._host, self.port, ssl_context=self._context, backlog=1024)
+        await site.start()
+        addresses = self._runner.addresses
+        if addresses:
+            self.port = addresses[0][1]
+
+    async def stop(self) -> None:
+        """Close the listener and give open requests two seconds."""
+        await self._runner.cleanup()

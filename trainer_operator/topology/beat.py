@@ -1,0 +1,148 @@
+"""A beat: what an agent says of its member, and how it is decoded.
+
+Shapes and limits are those of design/lifecycle.md section 2. Everything here is untrusted: the decoder refuses
+wrong types, and `problem` names the first value that is out of bounds (AA7).
+"""
+
+import math
+from typing import Any
+
+import msgspec
+
+MAX_BEAT_BYTES = 64 * 1024
+_MAX_STEP = 2**53
+
+
+class Exit(msgspec.Struct, frozen=True, gc=False):
+    """How the training process ended."""
+
+    code: int = 0
+    sig: int = 0
+    step: int = 0
+    fingerprint: str | None = None
+    tail: str = ""
+
+
+class Ack(msgspec.Struct, frozen=True, gc=False):
+    """One durable copy of one shard of one checkpoint, or why it could not be made (QR3)."""
+
+    ckpt: str
+    shard: int
+    copy: int
+    bytes: int = 0
+    step: int = 0
+    ok: bool = True
+    error: str | None = None
+
+
+class DirectiveResult(msgspec.Struct, frozen=True):
+    """What became of a directive; repeated until the directive leaves the reply."""
+
+    id: str
+    ok: bool = True
+    value: Any = None  # JSON edge: its shape depends on the directive
+    error: str | None = None
+
+
+class Beat(msgspec.Struct, frozen=True, rename="camel"):
+    """One report of one agent. Ages are milliseconds at the time of sending; clocks never travel (TX7)."""
+
+    v: int
+    trainer: str
+    tuid: str
+    pod: str
+    role: str
+    idx: int
+    attempt: int
+    boot: str
+    seq: int
+    pod_name: str = ""
+    epoch: int = 0
+    ps_epoch: int = 0
+    run: int = 0
+    address: str = ""
+    port: int = 0
+    proc: str = "none"
+    pid: int | None = None
+    exit: Exit | None = None
+    prepared: int = 0
+    step: int = 0
+    step_age_ms: float = 0
+    phase: str = "init"
+    phase_age_ms: float = 0
+    dt_ms: list[float] = []
+    samples: int = 0
+    data_epoch: int = 0
+    metrics: dict[str, float] = {}
+    have: list[int] = []
+    acks: list[Ack] = []
+    results: list[DirectiveResult] = []
+    hold: float = 0.0
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Attempt, run and sequence: a lower one is older (TX7). Only comparable within one boot."""
+        return (self.attempt, self.run, self.seq)
+
+
+_DECODER = msgspec.json.Decoder(Beat)
+
+
+class MalformedBeat(ValueError):
+    """The body is not a beat; the message names the field."""
+
+
+def decode(body: bytes) -> Beat:
+    """Decode and check one beat.
+
+    Raises: MalformedBeat with the field and what is allowed.
+    """
+    if len(body) > MAX_BEAT_BYTES:
+        raise MalformedBeat(f"body of {len(body)} bytes; at most {MAX_BEAT_BYTES} are allowed")
+    try:
+        beat = _DECODER.decode(body)
+    except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as error:
+        raise MalformedBeat(str(error)) from error
+    found = problem(beat)
+    if found is not None:
+        raise MalformedBeat(found)
+    return beat
+
+
+def problem(beat: Beat) -> str | None:
+    """Name the first value out of bounds, or None."""
+    if beat.v != 1:
+        return f"v is {beat.v}; this operator speaks 1"
+    if beat.role not in {"worker", "ps", "master"}:
+        return f"role is {beat.role[:32]!r}; allowed are worker, ps, master"
+    if beat.proc not in {"none", "starting", "running", "exited"}:
+        return f"proc is {beat.proc[:32]!r}; allowed are none, starting, running, exited"
+    whole = {
+        "idx": beat.idx,
+        "attempt": beat.attempt,
+        "epoch": beat.epoch,
+        "psEpoch": beat.ps_epoch,
+        "run": beat.run,
+        "seq": beat.seq,
+        "prepared": beat.prepared,
+        "step": beat.step,
+        "samples": beat.samples,
+        "dataEpoch": beat.data_epoch,
+    }
+    for name, value in whole.items():
+        if not 0 <= value <= _MAX_STEP:
+            return f"{name} is {value}; allowed are 0 to 2^53"
+    if not 0 <= beat.port <= 65535:
+        return f"port is {beat.port}; allowed are 0 to 65535"
+    for name, number in (
+        ("stepAgeMs", beat.step_age_ms),
+        ("phaseAgeMs", beat.phase_age_ms),
+        ("hold", beat.hold),
+    ):
+        if not math.isfinite(number) or number < 0:
+            return f"{name} is {number}; it must be a finite number, 0 or more"
+    if len(beat.dt_ms) > 16 or len(beat.metrics) > 8 or len(beat.have) > 64:
+        return "dtMs, metrics or have is too long; at most 16, 8 and 64 entries"
+    if not all(math.isfinite(value) for value in (*beat.dt_ms, *beat.metrics.values())):
+        return "dtMs or metrics has a number that is not finite"
+    return None

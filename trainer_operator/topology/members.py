@@ -1,0 +1,323 @@
+"""The members of every training as their agents describe them: soft state, rebuilt from beats (TX3).
+
+A member is (Trainer uid, role, index). Its record holds the newest beat of the newest incarnation; beats of an
+older attempt, boot or run change nothing (TX7). Directives flow the other way: reconcilers declare, per source,
+what a member shall do; the agent API hands it out with the next reply, at once when the list changed.
+
+Everything runs on one event loop; there are no locks.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from runtime.clock import Clock
+from trainer_operator.topology.beat import Ack, Beat, DirectiveResult
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MemberId:
+    """Role and index within one Trainer."""
+
+    role: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.role}-{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class Directive:
+    """One instruction to an agent; idempotent by id (MG1)."""
+
+    id: str
+    kind: str
+    args: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentView:
+    """What a reconciler may know of a member's agent. `age` is seconds since the last beat."""
+
+    beat: Beat
+    age: float
+    step_age: float
+    results: Mapping[str, DirectiveResult]
+
+    @property
+    def running(self) -> bool:
+        """Whether the training process exists."""
+        return self.beat.proc in {"starting", "running"}
+
+    @property
+    def done(self) -> bool:
+        """Whether the process ended by itself with success."""
+        return (
+            self.beat.proc == "exited"
+            and self.beat.exit is not None
+            and not (self.beat.exit.code or self.beat.exit.sig)
+        )
+
+    @property
+    def crashed(self) -> bool:
+        """Whether the process ended in any other way."""
+        return self.beat.proc == "exited" and not self.done
+
+
+@dataclass(slots=True)
+class _Record:
+    beat: Beat
+    heard: float
+    boots: tuple[str, ...] = ()
+    told: tuple[Any, ...] = ()
+    results: dict[str, DirectiveResult] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Training:
+    members: dict[MemberId, _Record] = field(default_factory=dict)
+    directives: dict[MemberId, dict[str, tuple[Directive, ...]]] = field(default_factory=dict)
+    decided: dict[str, str] = field(default_factory=dict)
+    news: dict[MemberId, asyncio.Event] = field(default_factory=dict)
+    epoch: int = 0
+    closed: bool = False
+
+
+class Members:
+    """The records of all members of all Trainers.
+
+    Guarantees: an accepted beat is newer than all before it of the same member; `on_news` hears of a Trainer only
+    when something changed that a decision may depend on, never for mere progress.
+    """
+
+    def __init__(self, clock: Clock, *, agents_per_second: int = 1500) -> None:
+        self._clock = clock
+        self._agents_per_second = agents_per_second
+        self._trainings: dict[str, _Training] = {}
+        self._listeners: list[Callable[[str, str], None]] = []
+        self.dropped = 0
+        self.since = clock.monotonic()
+
+    def on_news(self, listener: Callable[[str, str], None]) -> None:
+        """Call `listener(trainer uid, "ns/name")` when a member changed in a way that may need a decision."""
+        self._listeners.append(listener)
+
+    def restart_grace(self) -> None:
+        """Start the time in which nobody can become Lost, on taking leadership (TX4)."""
+        self.since = self._clock.monotonic()
+
+    @property
+    def heartbeat(self) -> float:
+        """Seconds between beats, growing with the number of agents (TX1)."""
+        agents = sum(len(training.members) for training in self._trainings.values())
+        return min(15.0, max(2.0, agents / self._agents_per_second))
+
+    # -- agents' side
+
+    def accept(self, beat: Beat) -> bool:
+        """Take a beat that passed authentication; false when it is older than what is known."""
+        training = self._trainings.setdefault(beat.tuid, _Training())
+        member = MemberId(beat.role, beat.idx)
+        record = training.members.get(member)
+        if record is not None and not _is_newer(record, beat):
+            self.dropped += 1
+            return False
+        now = self._clock.monotonic()
+        before = record.beat if record is not None else None
+        if record is None or record.beat.boot != beat.boot:
+            boots = () if record is None else (*record.boots, record.beat.boot)[-8:]
+            record = training.members[member] = _Record(beat, now, boots)
+        record.beat, record.heard = beat, now
+        fresh = False
+        listed = {
+            directive.id for source in training.directives.get(member, {}).values() for directive in source
+        }
+        for result in beat.results:
+            if record.results.get(result.id) != result:
+                record.results[result.id] = result
+                fresh = True
+        for gone in [
+            key for key in record.results if key not in listed and key not in {r.id for r in beat.results}
+        ]:
+            if len(record.results) > 64:
+                del record.results[gone]
+        if fresh or before is None or _needs_decision(before, beat):
+            for listener in self._listeners:
+                listener(beat.tuid, beat.trainer)
+        return True
+
+    def reply(self, uid: str, member: MemberId, *, term: int) -> dict[str, Any]:
+        """Build the reply for one member from what the reconcilers declared."""
+        training = self._trainings.get(uid)
+        body: dict[str, Any] = {
+            "epoch": 0,
+            "hb": self.heartbeat,
+            "term": term,
+            "directives": [],
+            "decided": {},
+            "close": False,
+        }
+        if training is None:
+            return body
+        record = training.members.get(member)
+        done = record.results if record is not None else {}
+        body["epoch"] = training.epoch
+        body["directives"] = [
+            {"id": directive.id, "kind": directive.kind, "args": directive.args}
+            for source in training.directives.get(member, {}).values()
+            for directive in source
+            if directive.id not in done
+        ]
+        if record is not None:
+            mentioned = {ack.ckpt for ack in record.beat.acks}
+            body["decided"] = {
+                name: outcome for name, outcome in training.decided.items() if name in mentioned
+            }
+        body["close"] = training.closed
+        return body
+
+    def mark_told(self, uid: str, member: MemberId, reply: Mapping[str, Any]) -> bool:
+        """Remember what a reply says; true when the member had not been told all of it before."""
+        record = self._trainings[uid].members[member]
+        told = (
+            reply["epoch"],
+            tuple(directive["id"] for directive in reply["directives"]),
+            tuple(reply["decided"].items()),
+            reply["close"],
+        )
+        is_news = told != record.told
+        record.told = told
+        return is_news
+
+    async def wait_news(self, uid: str, member: MemberId, *, hold: float) -> None:
+        """Return when the member's directives change, at the latest after `hold` seconds."""
+        training = self._trainings.setdefault(uid, _Training())
+        event = training.news.setdefault(member, asyncio.Event())
+        try:
+            async with asyncio.timeout(hold):
+                await event.wait()
+        except TimeoutError:
+            pass
+
+    # -- reconcilers' side
+
+    def view(self, uid: str) -> dict[MemberId, AgentView]:
+        """Return what is known of each member of a Trainer."""
+        training = self._trainings.get(uid)
+        if training is None:
+            return {}
+        now = self._clock.monotonic()
+        return {
+            member: AgentView(
+                record.beat,
+                now - record.heard,
+                now - record.heard + record.beat.step_age_ms / 1000,
+                dict(record.results),
+            )
+            for member, record in training.members.items()
+        }
+
+    def acks(self, uid: str, ckpt: str) -> list[tuple[MemberId, Ack]]:
+        """Return the acks that members report for one checkpoint."""
+        training = self._trainings.get(uid)
+        if training is None:
+            return []
+        return [
+            (m, ack) for m, record in training.members.items() for ack in record.beat.acks if ack.ckpt == ckpt
+        ]
+
+    def declare(
+        self,
+        uid: str,
+        source: str,
+        directives: Mapping[MemberId, Iterable[Directive]],
+        *,
+        epoch: int | None = None,
+    ) -> None:
+        """Replace what `source` wants of the members of a Trainer; wakes the replies that this changes.
+
+        Assumptions: the status write that allows these directives has succeeded (MG2).
+        """
+        training = self._trainings.setdefault(uid, _Training())
+        if epoch is not None:
+            training.epoch = epoch
+        for member in {*training.directives, *directives}:
+            wanted = tuple(directives.get(member, ()))
+            sources = training.directives.setdefault(member, {})
+            if sources.get(source, ()) != wanted:
+                sources[source] = wanted
+                self._wake(training, member)
+
+    def decide(self, uid: str, ckpt: str, outcome: str) -> None:
+        """Tell every agent that still reports this checkpoint what became of it."""
+        training = self._trainings.setdefault(uid, _Training())
+        if training.decided.get(ckpt) != outcome:
+            training.decided[ckpt] = outcome
+            for old in list(training.decided)[:-32]:
+                del training.decided[old]
+            self._wake_all(training)
+
+    def close(self, uid: str) -> None:
+        """Tell every agent of a Trainer to end (AG7)."""
+        training = self._trainings.get(uid)
+        if training is not None and not training.closed:
+            training.closed = True
+            self._wake_all(training)
+
+    def reopen(self, uid: str) -> None:
+        """Let agents of a Trainer live again, after a resume."""
+        training = self._trainings.get(uid)
+        if training is not None:
+            training.closed = False
+
+    def drop(self, uid: str) -> None:
+        """Forget a Trainer that no longer exists."""
+        training = self._trainings.pop(uid, None)
+        if training is not None:
+            self._wake_all(training)
+
+    def forget_member(self, uid: str, member: MemberId) -> None:
+        """Forget one member, after its role shrank below its index."""
+        training = self._trainings.get(uid)
+        if training is not None:
+            training.members.pop(member, None)
+            training.directives.pop(member, None)
+
+    def uids(self) -> list[str]:
+        """Return the uids of all Trainers that are known."""
+        return list(self._trainings)
+
+    def _wake(self, training: _Training, member: MemberId) -> None:
+        event = training.news.pop(member, None)
+        if event is not None:
+            event.set()
+
+    def _wake_all(self, training: _Training) -> None:
+        for member in list(training.news):
+            self._wake(training, member)
+
+
+def _is_newer(record: _Record, beat: Beat) -> bool:
+    known = record.beat
+    if beat.attempt != known.attempt:
+        return beat.attempt > known.attempt
+    if beat.boot != known.boot:
+        return beat.boot not in record.boots  # a boot that was replaced never comes back
+    return (beat.run, beat.seq) > (known.run, known.seq) and beat.run >= known.run
+
+
+def _needs_decision(before: Beat, beat: Beat) -> bool:
+    return (
+        before.boot != beat.boot
+        or before.run != beat.run
+        or before.proc != beat.proc
+        or before.phase != beat.phase
+        or before.prepared != beat.prepared
+        or before.epoch != beat.epoch
+        or before.ps_epoch != beat.ps_epoch
+        or before.data_epoch != beat.data_epoch
+        or len(before.acks) != len(beat.acks)
+        or before.acks != beat.acks
+        or before.have != beat.have
+    )

@@ -1,0 +1,206 @@
+"""The only part that writes: a decision's actions, after its status is stored (rule 3 of design/architecture.md)."""
+
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import structlog
+
+from runtime.cache.barrier import Barrier
+from runtime.client.errors import AlreadyExists, ApiError, Conflict, NotFound
+from runtime.client.rest import Client, PatchKind
+from runtime.controller.slowstart import slow_start_batch
+from runtime.objects import PODS, JsonObject, Resource
+from trainer_operator.api.meta import API_VERSION
+from trainer_operator.api.resources import CHECKPOINTS, TRAINERS
+from trainer_operator.api.trainer import Trainer
+from trainer_operator.topology.members import Members
+from trainer_operator.trainer.draft import (
+    Action,
+    CloseAgents,
+    CreateCheckpoint,
+    CreatePod,
+    DeletePod,
+    DeleteTrainer,
+    EmitEvent,
+    MarkCorrupt,
+)
+from trainer_operator.trainer.pods import owner_reference, pod_manifest
+from trainer_operator.trainer.views import Settings
+
+FIRST_BATCH = 4
+EventType = Literal["Normal", "Warning"]
+_log = structlog.get_logger("trainer")
+
+
+class EventSink(Protocol):
+    """The part of the event recorder that is used here."""
+
+    def event(self, obj: JsonObject, *, type: EventType, reason: str, message: str) -> None:
+        """Record an event; never blocks."""
+
+
+class NameTaken(ApiError):
+    """An object of the wanted name exists and is not ours."""
+
+
+class Applier:
+    """Carries out actions.
+
+    Guarantees: an object that exists already and is ours counts as created (R1); a delete names the uid it means;
+    what is not found is deleted.
+    Raises: the first ApiError, after all actions were tried.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        members: Members,
+        events: EventSink,
+        settings: Settings,
+        *,
+        barriers: Mapping[Resource, Barrier[str]],
+    ) -> None:
+        self._client = client
+        self._members = members
+        self._events = events
+        self._settings = settings
+        self._barriers = barriers
+
+    async def status(self, trainer: Trainer, status: dict[str, Any]) -> Trainer:
+        """Store the status and return the Trainer as it is now.
+
+        Raises: Conflict when somebody else wrote meanwhile.
+        """
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": "Trainer",
+            "metadata": {
+                "name": trainer.metadata.name,
+                "namespace": trainer.metadata.namespace,
+                "uid": trainer.metadata.uid,
+                "resourceVersion": trainer.metadata.resource_version,
+            },
+            "spec": trainer.spec.dump(),
+            "status": status,
+        }
+        return Trainer.read(await self._client.replace(TRAINERS, body, subresource="status"))
+
+    async def actions(self, trainer: Trainer, actions: Sequence[Action]) -> None:
+        """Carry out the actions of one decision."""
+        errors: list[Exception] = []
+        creates = [action for action in actions if isinstance(action, CreatePod)]
+        for action in actions:
+            match action:
+                case EmitEvent():
+                    self._emit(trainer, action)
+                case CloseAgents():
+                    self._members.close(trainer.metadata.uid)
+                case DeletePod():
+                    await _try(errors, self._delete_pod(trainer, action))
+                case CreateCheckpoint():
+                    await _try(errors, self._create_checkpoint(trainer, action))
+                case MarkCorrupt():
+                    await _try(errors, self._mark_corrupt(trainer, action))
+                case _:
+                    pass
+        if creates:
+            outcome = await slow_start_batch(
+                creates, lambda action: self._create_pod(trainer, action), initial=FIRST_BATCH
+            )
+            errors += outcome.errors
+        if any(isinstance(action, DeleteTrainer) for action in actions):
+            await _try(errors, self._delete_trainer(trainer))
+        if errors:
+            raise errors[0]
+
+    def _emit(self, trainer: Trainer, action: EmitEvent) -> None:
+        reference = {"apiVersion": API_VERSION, "kind": "Trainer", "metadata": trainer.metadata.dump()}
+        self._events.event(reference, type=action.type, reason=action.reason, message=action.message)
+
+    async def _create_pod(self, trainer: Trainer, action: CreatePod) -> None:
+        manifest = pod_manifest(trainer, action.member, action.attempt, self._settings)
+        await self._create(trainer, PODS, manifest)
+
+    async def _create_checkpoint(self, trainer: Trainer, action: CreateCheckpoint) -> None:
+        manifest = {
+            "apiVersion": API_VERSION,
+            "kind": "Checkpoint",
+            "metadata": {
+                "name": action.name,
+                "namespace": trainer.metadata.namespace,
+                "labels": {"trainer-name": trainer.metadata.name},
+                "ownerReferences": [owner_reference(trainer)],
+            },
+            "spec": {
+                "trainerRef": {"name": trainer.metadata.name, "uid": trainer.metadata.uid},
+                "reason": str(action.reason),
+                "pause": action.pause,
+            },
+        }
+        await self._create(trainer, CHECKPOINTS, manifest)
+
+    async def _create(self, trainer: Trainer, resource: Resource, manifest: dict[str, Any]) -> None:
+        namespace, name = trainer.metadata.namespace or "", manifest["metadata"]["name"]
+        try:
+            created = await self._client.create(resource, manifest, namespace=namespace)
+        except AlreadyExists as error:
+            created = await self._client.get(resource, name, namespace)
+            owners = created["metadata"].get("ownerReferences") or ()
+            if not any(
+                owner.get("controller") and owner.get("uid") == trainer.metadata.uid for owner in owners
+            ):
+                message = f"{resource.kind} {name} exists and belongs to somebody else; delete or rename it"
+                self._emit(trainer, EmitEvent("Warning", "NameTaken", message))
+                raise NameTaken(message, status=error.status, reason=error.reason) from error
+        except ApiError as error:
+            self._emit(
+                trainer, EmitEvent("Warning", "CreateFailed", f"{resource.kind} {name}: {error}"[:1024])
+            )
+            raise
+        self._barriers[resource].wrote(trainer.metadata.uid, created)
+
+    async def _delete_pod(self, trainer: Trainer, action: DeletePod) -> None:
+        try:
+            gone = await self._client.delete(
+                PODS, action.name, trainer.metadata.namespace, uid=action.uid, grace_seconds=action.grace
+            )
+        except (NotFound, Conflict):
+            return  # it is gone, or another pod has its name by now
+        child = {
+            "metadata": {"namespace": trainer.metadata.namespace, "name": action.name, "uid": action.uid}
+        }
+        self._barriers[PODS].deleted(trainer.metadata.uid, child, answer=gone)
+
+    async def _mark_corrupt(self, trainer: Trainer, action: MarkCorrupt) -> None:
+        body = {"status": {"health": "Corrupt"}}
+        _log.warning("checkpoint is corrupt", checkpoint=action.name, reason=action.message)
+        try:
+            await self._client.patch(
+                CHECKPOINTS,
+                action.name,
+                body,
+                namespace=trainer.metadata.namespace,
+                subresource="status",
+                kind=PatchKind.MERGE,
+            )
+        except NotFound:
+            return
+
+    async def _delete_trainer(self, trainer: Trainer) -> None:
+        try:
+            await self._client.delete(
+                TRAINERS,
+                trainer.metadata.name,
+                trainer.metadata.namespace,
+                uid=trainer.metadata.uid,
+                propagation="Background",
+            )
+        except (NotFound, Conflict):
+            return
+
+
+async def _try(errors: list[Exception], work: Awaitable[None]) -> None:
+    try:
+        await work
+    except ApiError as error:
+        errors.append(error)

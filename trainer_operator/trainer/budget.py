@@ -1,0 +1,101 @@
+"""Budgets: what a failure costs, whether it ends the Trainer, and how long the restart waits (RC1 to RC7)."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainer_operator.api.profile import EffectiveRetryPolicy, RestartPolicy
+from trainer_operator.api.trainer import FailureAction, FailureRule
+from trainer_operator.trainer.failures import Failure, FailureClass
+
+FIRST_DELAY = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What one group of failures adds to the counters, and whether the Trainer fails for it."""
+
+    failures: int = 0
+    disruptions: int = 0
+    fail_reason: str | None = None
+    fail_message: str = ""
+
+
+def charge(
+    group: list[Failure],
+    policy: EffectiveRetryPolicy,
+    rules: Sequence[FailureRule],
+    *,
+    failures: int,
+    disruptions: int,
+) -> Charge:
+    """Charge a group of failures seen together: one count, however many members it took down (RC1, RC3)."""
+    app = [failure for failure in group if failure.kind is not FailureClass.DISRUPTION]
+    for failure in group:
+        rule = first_match(rules, failure)
+        if rule is not None and rule.action is FailureAction.FAIL_TRAINER:
+            return Charge(1, 0, "FailureRule", f"a failure rule ends the Trainer: {failure.message}")
+        if rule is not None and rule.action is FailureAction.IGNORE and failure in app:
+            app.remove(failure)
+    for failure in app:
+        refusal = _not_retried(failure, policy)
+        if refusal is not None:
+            return Charge(1, 0, refusal, failure.message)
+    if app:
+        if failures + 1 > policy.backoff_limit:
+            return Charge(
+                1,
+                0,
+                "BackoffLimitExceeded",
+                f"{failures + 1} failures, backoffLimit is {policy.backoff_limit}: {app[0].message}",
+            )
+        return Charge(failures=1)
+    if not any(failure.kind is FailureClass.DISRUPTION for failure in group):
+        return Charge()
+    limit = policy.max_disruptions
+    if limit is not None and disruptions + 1 > limit:
+        return Charge(
+            0, 1, "MaxDisruptionsExceeded", f"{disruptions + 1} disruptions, maxDisruptions is {limit}"
+        )
+    return Charge(disruptions=1)
+
+
+def first_match(rules: Sequence[FailureRule], failure: Failure) -> FailureRule | None:
+    """Return the first failure rule that matches."""
+    for rule in rules:
+        if _matches(rule, failure):
+            return rule
+    return None
+
+
+def _matches(rule: FailureRule, failure: Failure) -> bool:
+    """Whether all criteria that are given hold."""
+    return (
+        (rule.role is None or rule.role == failure.member.role)
+        and (rule.exit_codes is None or failure.exit_code in rule.exit_codes)
+        and (rule.reason is None or rule.reason == failure.reason)
+        and (rule.message_pattern is None or re.search(rule.message_pattern, failure.message) is not None)
+    )
+
+
+def restart_delay(number: int, policy: EffectiveRetryPolicy, *, chance: float) -> float:
+    """Return the seconds before restart `number` (1, 2, ...): at once, then exponential with jitter and a cap (RC1)."""
+    if number <= 1:
+        return FIRST_DELAY * chance
+    exponent = min(number - 2, 32)
+    full = min(float(policy.cap_seconds), policy.base_seconds * 2.0**exponent)
+    return full / 2 + full / 2 * chance
+
+
+def _not_retried(failure: Failure, policy: EffectiveRetryPolicy) -> str | None:
+    if failure.kind is FailureClass.CONFIG:
+        return "CannotExecute"
+    if policy.restart_policy == RestartPolicy.NEVER:
+        return "RestartPolicyNever"
+    if (
+        policy.restart_policy == RestartPolicy.EXIT_CODE
+        and failure.exit_code is not None
+        and failure.exit_code <= 128
+    ):
+        return "PermanentExitCode"
+    return None

@@ -1,0 +1,71 @@
+"""Voluntary changes: scale and suspend. They lose no step (ME6, ME7).
+
+    wanted ──new members live──▶ checkpoint with pause ──Committed──▶ next epoch
+                                        └──not decided in time──▶ next epoch all the same, as a recorded rollback
+
+What is under way is kept in `status.pendingChange`, so that another leader goes on in the middle.
+"""
+
+from trainer_operator.api.checkpoint import CheckpointReason
+from trainer_operator.api.status import PendingChange
+from trainer_operator.trainer.checkpoints import request_checkpoint
+from trainer_operator.trainer.draft import Draft
+from trainer_operator.trainer.membership import (
+    ACTIVE,
+    SERVING,
+    desired_members,
+    has_servers,
+    live,
+    members_of,
+    next_epoch,
+)
+from trainer_operator.trainer.ranges import format_members
+
+
+def scale(draft: Draft) -> None:
+    """Bring an Active epoch to the wanted set of members."""
+    membership = draft.status.membership
+    if membership.phase != ACTIVE or (has_servers(draft.observed.trainer) and membership.ps_phase != SERVING):
+        return
+    desired = desired_members(draft.observed.trainer)
+    change = draft.status.pending_change
+    if desired == members_of(draft):
+        if change is not None and change.checkpoint:
+            _finish(
+                draft, "ScaleCancelled"
+            )  # members are paused at the checkpoint; a new epoch lets them go on
+        else:
+            draft.status.pending_change = None
+        return
+    if not all(live(draft, member) for member in desired):
+        return  # the old world trains while new members start
+    if change is None:
+        if not draft.passed(membership.since, draft.observed.settings.voluntary_interval):
+            return
+        change = draft.status.pending_change = PendingChange(reason="Scale", since=draft.observed.now)
+        draft.event("Scaling", f"members {membership.members} to {format_members(desired)}")
+    if stopped_at_checkpoint(draft, CheckpointReason.PRE_SCALE):
+        _finish(draft, "Scaled")
+
+
+def stopped_at_checkpoint(draft: Draft, reason: CheckpointReason) -> bool:
+    """Whether the epoch may end: its state is committed, or cannot be within the time allowed."""
+    change = draft.status.pending_change
+    if change is None or draft.observed.trainer.spec.checkpoint is None or not _trains(draft):
+        return True
+    if change.checkpoint:
+        mine = next((c for c in draft.observed.checkpoints if c.name == change.checkpoint), None)
+        if mine is not None and not mine.open:
+            return True
+    elif not any(c.open for c in draft.observed.checkpoints):
+        change.checkpoint = request_checkpoint(draft, reason, pause=True)
+    return draft.passed(change.since, draft.observed.settings.checkpoint_timeout)
+
+
+def _trains(draft: Draft) -> bool:
+    agents = (live(draft, member) for member in members_of(draft))
+    return any(agent is not None and agent.running for agent in agents)
+
+
+def _finish(draft: Draft, reason: str) -> None:
+    next_epoch(draft, desired_members(draft.observed.trainer), reason)

@@ -1,0 +1,82 @@
+"""When a checkpoint is due, and which one is in flight (CS1, CS10).
+
+At most one attempt is in flight per Trainer: its name is in `status.checkpointInFlight` before the object exists, so
+a leader that died in between is followed by one that creates the same object.
+"""
+
+from trainer_operator.api.checkpoint import CheckpointReason
+from trainer_operator.api.status import CheckpointInFlight, LastCheckpoint
+from trainer_operator.trainer.draft import CreateCheckpoint, Draft
+from trainer_operator.trainer.membership import (
+    ACTIVE,
+    SERVING,
+    has_servers,
+    live,
+    members_of,
+    newest_committed,
+)
+
+FAILED_ATTEMPT_DELAY = 30.0
+
+
+def follow(draft: Draft) -> None:
+    """Keep `checkpointInFlight` and `lastCheckpoint` in step with the Checkpoint objects."""
+    status = draft.status
+    newest = newest_committed(draft.observed.checkpoints)
+    if newest is not None and (status.last_checkpoint is None or status.last_checkpoint.name != newest.name):
+        status.last_checkpoint = LastCheckpoint(
+            name=newest.name, step=newest.step, committed_at=newest.committed_at
+        )
+    flight = status.checkpoint_in_flight
+    if flight is None:
+        return
+    mine = next((c for c in draft.observed.checkpoints if c.name == flight.name), None)
+    if mine is None:
+        draft.actions.append(CreateCheckpoint(flight.name, flight.reason, flight.pause))
+    elif not mine.open:
+        status.checkpoint_failures = status.checkpoint_failures + 1 if mine.aborted else 0
+        status.checkpoint_in_flight = None
+
+
+def request_when_due(draft: Draft) -> None:
+    """Start an interval checkpoint when its time has come and there is a new step."""
+    spec, status = draft.observed.trainer.spec.checkpoint, draft.status
+    membership = status.membership
+    if spec is None or status.checkpoint_in_flight is not None or membership.phase != ACTIVE:
+        return
+    if has_servers(draft.observed.trainer) and membership.ps_phase != SERVING:
+        return
+    if status.pending_change is not None or any(c.open for c in draft.observed.checkpoints):
+        return
+    interval = spec.interval_minutes * 60
+    if status.checkpoint_failures:
+        interval = min(interval, FAILED_ATTEMPT_DELAY * 2.0 ** min(status.checkpoint_failures - 1, 16))
+    if not draft.passed(status.last_checkpoint_attempt or membership.since, interval):
+        return
+    last = status.last_checkpoint.step if status.last_checkpoint is not None else 0
+    if (status.global_step or 0) <= last or not _all_train(draft):
+        draft.look_again(max(1.0, min(interval, 5.0)))
+        return
+    request_checkpoint(draft, CheckpointReason.INTERVAL, pause=False)
+
+
+def request_checkpoint(draft: Draft, reason: CheckpointReason, *, pause: bool) -> str:
+    """Put a checkpoint in flight and return its name."""
+    status = draft.status
+    status.checkpoint_sequence += 1
+    name = f"{draft.observed.trainer.metadata.name}-c{status.checkpoint_sequence:05d}"
+    status.checkpoint_in_flight = CheckpointInFlight(
+        name=name, reason=reason, pause=pause, since=draft.observed.now
+    )
+    status.last_checkpoint_attempt = draft.observed.now
+    draft.actions.append(CreateCheckpoint(name, reason, pause))
+    return name
+
+
+def _all_train(draft: Draft) -> bool:
+    """Whether every member's process runs: a checkpoint asked of a starting member only times out."""
+    for member in members_of(draft):
+        agent = live(draft, member)
+        if agent is None or not agent.running or agent.beat.phase not in {"train", "checkpoint", "eval"}:
+            return False
+    return True

@@ -1,0 +1,110 @@
+"""A decision while it is being made: the new status and the actions it allows.
+
+Actions are small records. `apply` writes the status first and carries actions out only when that succeeded
+(rule 3 of design/architecture.md).
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Literal
+
+from trainer_operator.api.checkpoint import CheckpointReason
+from trainer_operator.api.status import TrainerStatus
+from trainer_operator.topology.members import MemberId
+from trainer_operator.trainer.records import Records
+from trainer_operator.trainer.views import Observed, PodView
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePod:
+    """Create the pod of a member's attempt."""
+
+    member: MemberId
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """Delete a pod, given its uid, so that never a successor of the same name is hit."""
+
+    name: str
+    uid: str
+    grace: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateCheckpoint:
+    """Create the Checkpoint object that status names as in flight."""
+
+    name: str
+    reason: CheckpointReason
+    pause: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MarkCorrupt:
+    """Set a checkpoint's health to Corrupt: a restore of it failed."""
+
+    name: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class EmitEvent:
+    """Record an Event on the Trainer."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloseAgents:
+    """Tell all agents to end (AG7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTrainer:
+    """Delete the Trainer itself: its time to live is over."""
+
+
+Action = CreatePod | DeletePod | CreateCheckpoint | MarkCorrupt | EmitEvent | CloseAgents | DeleteTrainer
+
+
+@dataclass(slots=True)
+class Draft:
+    """The new status, actions so far, and when to look again."""
+
+    observed: Observed
+    status: TrainerStatus
+    actions: list[Action] = field(default_factory=list)
+    wake: float | None = None
+    """Seconds after which the next look is due, the least that anyone asked for."""
+
+    @property
+    def records(self) -> Records:
+        """Return the member records of the new status."""
+        return Records(self.status)
+
+    def event(self, reason: str, message: str, *, warning: bool = False) -> None:
+        """Add an Event; only transitions call this (EV1)."""
+        self.actions.append(EmitEvent("Warning" if warning else "Normal", reason, message))
+
+    def look_again(self, seconds: float) -> None:
+        """Ask for another pass within this time."""
+        self.wake = seconds if self.wake is None else min(self.wake, seconds)
+
+    def passed(self, since: datetime | None, seconds: float) -> bool:
+        """Whether `seconds` have passed since a time; if not, another pass is asked for when they have."""
+        if since is None:
+            return True
+        left = (since + timedelta(seconds=seconds) - self.observed.now).total_seconds()
+        if left <= 0:
+            return True
+        self.look_again(left)
+        return False
+
+    def delete(self, pod: PodView, *, grace: int | None = None) -> None:
+        """Delete a pod unless it is being deleted already."""
+        if not pod.terminating:
+            self.actions.append(DeletePod(pod.name, pod.uid, grace))

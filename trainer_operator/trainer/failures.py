@@ -1,0 +1,163 @@
+"""What failed: crash, loss and their classes (DT1 to DT6).
+
+`detect` is pure. A failure has a key, unique per incarnation, which status keeps when it is handled; the same
+failure is therefore counted once, whatever restarts in between (RC4).
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from trainer_operator.topology.members import AgentView, MemberId
+from trainer_operator.trainer.views import Observed, PodView
+
+
+class FailureClass(StrEnum):
+    """Why a member stopped; `disruption` is charged to the disruption budget (DT2, RC3)."""
+
+    APP = "app"
+    OOM = "oom"
+    CONFIG = "config"
+    DISRUPTION = "disruption"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failure of one incarnation of one member. `pod_gone`: its pod can't be used again."""
+
+    member: MemberId
+    key: str
+    kind: FailureClass
+    reason: str
+    message: str
+    pod_gone: bool
+    exit_code: int | None = None
+
+
+def lost_window(observed: Observed) -> float:
+    """Return W, the silence after which a second source is asked (DT3)."""
+    return max(3 * observed.heartbeat, observed.settings.lost_after)
+
+
+def in_grace(observed: Observed) -> bool:
+    """Whether this leader is too young to judge silence (TX4)."""
+    return observed.led_for < 2 * observed.heartbeat + 10.0
+
+
+def detect(observed: Observed, member: MemberId, *, attempt: int, had_pod: bool) -> Failure | None:
+    """Return the failure of the member's current attempt, or None while it lives or has ended well."""
+    pod = next((pod for pod in observed.pods.get(member, ()) if pod.attempt == attempt), None)
+    agent = current_agent(observed, member, pod, attempt)
+    if agent is not None and agent.done:
+        return None  # a success report beats every later pod event (ST2)
+    if pod is None:
+        if not had_pod:
+            return None
+        return Failure(
+            member,
+            f"{attempt}/pod",
+            FailureClass.DISRUPTION,
+            "PodDeleted",
+            "the pod was deleted",
+            pod_gone=True,
+        )
+    if pod.failed:
+        return _of_failed_pod(member, pod, agent)
+    if pod.phase == "Succeeded":
+        return None
+    if pod.terminating:
+        return Failure(
+            member,
+            f"{attempt}/pod",
+            FailureClass.DISRUPTION,
+            "PodDeleted",
+            f"pod {pod.name} is being deleted",
+            pod_gone=True,
+        )
+    if agent is not None and agent.crashed:
+        return _of_exit(member, pod, agent)
+    return _of_silence(observed, member, pod, agent)
+
+
+def current_agent(
+    observed: Observed, member: MemberId, pod: PodView | None, attempt: int
+) -> AgentView | None:
+    """Return the member's agent if it belongs to this attempt (and pod, where there is one)."""
+    agent = observed.agents.get(member)
+    if agent is None or agent.beat.attempt != attempt:
+        return None
+    if pod is not None and agent.beat.pod != pod.uid:
+        return None
+    return agent
+
+
+def _of_failed_pod(member: MemberId, pod: PodView, agent: AgentView | None) -> Failure:
+    if pod.disrupted:
+        kind, reason = FailureClass.DISRUPTION, pod.reason or "Disrupted"
+    elif pod.oom_killed:
+        kind, reason = FailureClass.OOM, "OOMKilled"
+    elif pod.exit_code in {126, 127} and agent is None:
+        kind, reason = FailureClass.CONFIG, "CannotExecute"
+    else:
+        kind, reason = FailureClass.APP, pod.reason or "PodFailed"
+    message = f"pod {pod.name} failed: {pod.message or reason}"
+    if pod.exit_code is not None:
+        message += f" (exit code {pod.exit_code})"
+    return Failure(
+        member, f"{pod.attempt}/pod", kind, reason, message[:512], pod_gone=True, exit_code=pod.exit_code
+    )
+
+
+def _of_exit(member: MemberId, pod: PodView, agent: AgentView) -> Failure:
+    ended = agent.beat.exit
+    code, signal = (ended.code, ended.sig) if ended is not None else (1, 0)
+    if code in {126, 127} and agent.beat.phase == "init":
+        kind, reason = FailureClass.CONFIG, "CannotExecute"
+    else:
+        kind, reason = FailureClass.APP, "ProcessExited"
+    how = f"signal {signal}" if signal else f"exit code {code}"
+    message = f"the process of {pod.name} ended with {how} at step {agent.beat.step}"
+    if ended is not None and ended.fingerprint:
+        message += f": {ended.fingerprint[:160]}"
+    key = f"{pod.attempt}/{agent.beat.boot}/{agent.beat.run}"
+    return Failure(
+        member, key, kind, reason, message, pod_gone=False, exit_code=128 + signal if signal else code
+    )
+
+
+def _of_silence(
+    observed: Observed, member: MemberId, pod: PodView, agent: AgentView | None
+) -> Failure | None:
+    """Lost: silence, and a second source agrees; with a healthy node twice the window (DT3)."""
+    if in_grace(observed) or not pod.node:
+        return None
+    window = lost_window(observed)
+    if agent is None and pod.phase != "Running":
+        node = observed.nodes.get(pod.node)
+        if node is not None and not node.ready and observed.led_for > window:
+            return _lost(member, pod, f"node {pod.node} is not ready and the pod never started")
+        return None
+    silence = agent.age if agent is not None else observed.led_for
+    if silence <= window:
+        return None
+    node = observed.nodes.get(pod.node)
+    if node is None or not node.ready or _whole_node_is_silent(observed, pod.node, window):
+        return _lost(
+            member, pod, f"no word from {pod.name} for {silence:.0f} s and node {pod.node} is not healthy"
+        )
+    if silence > 2 * window and agent is not None:
+        return _lost(member, pod, f"no word from {pod.name} for {silence:.0f} s")
+    return None
+
+
+def _whole_node_is_silent(observed: Observed, node: str, window: float) -> bool:
+    ages = [
+        agent.age
+        for member, agent in observed.agents.items()
+        for pod in observed.pods.get(member, ())
+        if pod.node == node and pod.uid == agent.beat.pod
+    ]
+    return len(ages) >= 2 and min(ages) > window
+
+
+def _lost(member: MemberId, pod: PodView, message: str) -> Failure:
+    return Failure(member, f"{pod.attempt}/pod", FailureClass.DISRUPTION, "Lost", message, pod_gone=True)

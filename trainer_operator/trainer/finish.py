@@ -1,0 +1,153 @@
+"""How a Trainer ends, rests and is cleaned up: success, failure, suspend, clean-up, time to live.
+
+A terminal phase is final (TR02, TR05): a finished Trainer creates nothing and counts nothing.
+"""
+
+from trainer_operator.api.checkpoint import CheckpointReason
+from trainer_operator.api.status import PendingChange, Phase
+from trainer_operator.api.trainer import CleanPodPolicy, SuccessPolicy
+from trainer_operator.topology.members import MemberId
+from trainer_operator.trainer.change import stopped_at_checkpoint
+from trainer_operator.trainer.draft import CloseAgents, DeleteTrainer, Draft
+from trainer_operator.trainer.membership import ACTIVE, PREPARING, desired_members, live, members_of
+from trainer_operator.trainer.ranges import format_members
+from trainer_operator.trainer.views import PodView
+
+CLOSE_GRACE = 10.0
+"""Seconds that agents have to end after the Trainer did, before clean-up deletes their pods."""
+DECISION_GRACE = 60.0
+"""Seconds that agents stay for a checkpoint whose outcome is not decided (CS11)."""
+
+
+def succeed_when_done(draft: Draft) -> None:
+    """End the Trainer when its success policy holds over the members of the active epoch (ST6, ME9)."""
+    membership = draft.status.membership
+    if membership.phase != ACTIVE:
+        return
+    members = members_of(draft)
+    for member in members:
+        agent = live(draft, member)
+        if agent is not None and agent.done and agent.beat.epoch == membership.epoch:
+            draft.records.set_done(member, membership.epoch)
+    done = {member for member in members if draft.records.is_done(member, membership.epoch)}
+    if not decides_success(draft, members) <= done:
+        return
+    draft.status.epochs_completed = draft.observed.trainer.spec.epochs
+    end(
+        draft,
+        Phase.SUCCEEDED,
+        "Completed",
+        f"all {draft.status.epochs_completed} epochs are done at step {_last(draft)}",
+    )
+
+
+def decides_success(draft: Draft, members: frozenset[MemberId]) -> set[MemberId]:
+    """Return the members whose success is the Trainer's (TR08)."""
+    spec = draft.observed.trainer.spec
+    has_master = spec.topology.masters > 0
+    policy = spec.success_policy or (SuccessPolicy.CHIEF if has_master else SuccessPolicy.ALL_WORKERS)
+    if policy is SuccessPolicy.CHIEF:
+        return {MemberId("master", 0) if has_master else MemberId("worker", 0)}
+    return {member for member in members if member.role == "worker"}
+
+
+def _last(draft: Draft) -> int:
+    steps = [agent.beat.step for member in members_of(draft) if (agent := live(draft, member)) is not None]
+    draft.status.global_step = max([draft.status.global_step or 0, *steps])
+    return draft.status.global_step
+
+
+def end(draft: Draft, phase: Phase, reason: str, message: str) -> None:
+    """Write the terminal phase, once."""
+    status = draft.status
+    status.phase = phase
+    status.reason = reason
+    status.message = message[:1024]
+    status.completion_time = draft.observed.now
+    status.pending_change = None
+    draft.event(reason, message[:1024], warning=phase is Phase.FAILED)
+
+
+def fail_at_deadline(draft: Draft) -> bool:
+    """Fail a Trainer that was active for longer than it may be (TR03)."""
+    deadline = draft.observed.trainer.spec.active_deadline_seconds
+    if (
+        deadline is None
+        or draft.status.start_time is None
+        or not draft.passed(draft.status.start_time, deadline)
+    ):
+        return False
+    end(draft, Phase.FAILED, "DeadlineExceeded", f"active for longer than activeDeadlineSeconds {deadline}")
+    return True
+
+
+def clean_up(draft: Draft) -> None:
+    """Release agents and pods of a finished Trainer, then the Trainer itself when its time to live is over."""
+    spec, status = draft.observed.trainer.spec, draft.status
+    undecided = any(checkpoint.open for checkpoint in draft.observed.checkpoints)
+    if not undecided or draft.passed(status.completion_time, DECISION_GRACE):
+        draft.actions.append(CloseAgents())
+        for pods in draft.observed.pods.values():
+            for pod in pods:
+                if _goes(draft, pod):
+                    draft.delete(pod)
+    ttl = spec.ttl_seconds_after_finished
+    if ttl is not None and draft.passed(status.completion_time, ttl):
+        draft.actions.append(DeleteTrainer())
+
+
+def _goes(draft: Draft, pod: PodView) -> bool:
+    """Whether clean-up deletes a pod now: agents get time to end by themselves first (TR09, TR14)."""
+    policy = draft.observed.trainer.spec.clean_pod_policy
+    if policy is CleanPodPolicy.NONE or (policy is CleanPodPolicy.RUNNING and not pod.alive):
+        return False
+    return not pod.alive or draft.passed(draft.status.completion_time, CLOSE_GRACE)
+
+
+def suspend(draft: Draft) -> None:
+    """Bring a Trainer to rest: its state is committed, then all pods go, and nothing is written any more."""
+    status = draft.status
+    if status.phase is Phase.SUSPENDED:
+        for pods in draft.observed.pods.values():
+            for pod in pods:
+                draft.delete(pod)
+        return
+    if status.membership.phase == ACTIVE:
+        if status.pending_change is None or status.pending_change.reason != "Suspend":
+            status.pending_change = PendingChange(reason="Suspend", since=draft.observed.now)
+            draft.event("Suspending", "spec.suspend is set: a checkpoint is taken, then the pods go")
+        if not stopped_at_checkpoint(draft, CheckpointReason.PRE_EVICT):
+            return
+    for pods in draft.observed.pods.values():
+        for pod in pods:
+            draft.delete(pod)
+    if status.membership.epoch:
+        status.membership.epoch += 1
+        status.membership.phase = PREPARING
+        status.membership.since = draft.observed.now
+    status.membership.reason = "Resumed"
+    status.membership.members = ""
+    status.pending_change = None
+    status.recovery = None
+    status.start_time = None
+    status.phase = Phase.SUSPENDED
+    draft.event("Suspended", f"no pods run; resumes from step {_restorable(draft)}")
+
+
+def resume(draft: Draft) -> bool:
+    """Leave the Suspended phase once every old pod is gone (TR34); false while one is still there."""
+    if draft.status.phase is not Phase.SUSPENDED:
+        return True
+    if any(draft.observed.pods.values()):
+        return False
+    draft.status.phase = Phase.PENDING
+    desired = desired_members(draft.observed.trainer)
+    if draft.status.membership.epoch:
+        draft.status.membership.members = format_members(desired)
+    draft.event("Resumed", f"pods are created again: {format_members(desired)}")
+    return True
+
+
+def _restorable(draft: Draft) -> int:
+    last = draft.status.last_checkpoint
+    return last.step if last is not None else 0

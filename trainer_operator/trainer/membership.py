@@ -1,0 +1,214 @@
+"""Membership: epochs, who is in one, and from which step it starts (ME1 to ME9, PSR).
+
+    epoch 0 ──all live──▶ Preparing(1) ──all prepared──▶ Active(1) ──failure, scale──▶ Preparing(2) …
+
+Nobody trains while an epoch is Preparing. In parameter-server mode a worker's failure leaves the epoch alone, and
+the loss of a server moves only psEpoch: Serving ──loss──▶ Recovering ──all servers live──▶ Serving, one psEpoch later.
+Everything here is pure; the new state is written to status before any agent hears of it (MG2).
+"""
+
+from trainer_operator.api.status import MembershipPhase, Rollback, ServerPhase
+from trainer_operator.api.trainer import Trainer
+from trainer_operator.topology.members import AgentView, MemberId
+from trainer_operator.trainer.draft import Draft, MarkCorrupt
+from trainer_operator.trainer.failures import Failure, current_agent, lost_window
+from trainer_operator.trainer.ranges import format_members, parse_members
+from trainer_operator.trainer.views import CheckpointView, Observed
+
+PREPARING = MembershipPhase.PREPARING
+ACTIVE = MembershipPhase.ACTIVE
+RECOVERING = ServerPhase.RECOVERING
+SERVING = ServerPhase.SERVING
+WAIT_FOR_WORKERS = 5.0
+"""Seconds that a lost server's successor waits for the workers to report their last step."""
+
+
+def desired_members(trainer: Trainer) -> frozenset[MemberId]:
+    """Return the members that the spec asks for."""
+    topology = trainer.spec.topology
+    counts = {"master": topology.masters, "worker": topology.workers, "ps": topology.parameter_servers}
+    return frozenset(MemberId(role, index) for role, count in counts.items() for index in range(count))
+
+
+def has_servers(trainer: Trainer) -> bool:
+    """Whether the Trainer runs in parameter-server mode."""
+    return trainer.spec.topology.parameter_servers > 0
+
+
+def members_of(draft: Draft) -> frozenset[MemberId]:
+    """Return the members of the epoch in the draft's status."""
+    return parse_members(draft.status.membership.members)
+
+
+def live_agent(observed: Observed, member: MemberId, attempt: int) -> AgentView | None:
+    """Return the member's agent if its pod can train and it was heard within the lost window."""
+    pod = next((pod for pod in observed.pods.get(member, ()) if pod.attempt == attempt), None)
+    if pod is None or not pod.alive:
+        return None
+    agent = current_agent(observed, member, pod, attempt)
+    return agent if agent is not None and agent.age <= lost_window(observed) else None
+
+
+def live(draft: Draft, member: MemberId) -> AgentView | None:
+    """Return the live agent of the member's current attempt."""
+    return live_agent(draft.observed, member, draft.records.attempt(member))
+
+
+def next_epoch(draft: Draft, members: frozenset[MemberId], reason: str) -> None:
+    """Open the next epoch: Preparing, with these members."""
+    membership = draft.status.membership
+    membership.epoch += 1
+    membership.phase = PREPARING
+    membership.members = format_members(members)
+    membership.reason = reason
+    membership.since = draft.observed.now
+    if has_servers(draft.observed.trainer):
+        membership.ps_phase = RECOVERING
+    draft.status.pending_change = None
+
+
+def after_failures(draft: Draft, group: list[Failure]) -> None:
+    """Move the epoch, or only psEpoch, for a group of failures that were counted."""
+    membership = draft.status.membership
+    if membership.phase != ACTIVE:
+        return
+    in_epoch = members_of(draft)
+    hit = [failure for failure in group if failure.member in in_epoch]
+    if not hit:
+        return
+    if not has_servers(draft.observed.trainer):
+        next_epoch(draft, desired_members(draft.observed.trainer), hit[0].reason)
+        return
+    servers = [failure for failure in hit if failure.member.role == "ps"]
+    if servers:
+        membership.ps_epoch += 1
+        membership.ps_phase = RECOVERING
+        membership.reason = servers[0].reason
+        membership.since = draft.observed.now
+        draft.event(
+            "ParameterServerLost",
+            f"{servers[0].message}; workers wait, parameter-server epoch {membership.ps_epoch}",
+            warning=True,
+        )
+
+
+def advance(draft: Draft) -> None:
+    """Take the step of the epoch machine that the observed agents allow."""
+    membership = draft.status.membership
+    desired = desired_members(draft.observed.trainer)
+    if membership.epoch == 0:
+        if all(live(draft, member) for member in desired):
+            next_epoch(draft, desired, "Started")
+        return
+    if membership.phase == PREPARING:
+        _prepare(draft, desired)
+    elif membership.ps_phase == RECOVERING:
+        _recover_servers(draft)
+
+
+def _prepare(draft: Draft, desired: frozenset[MemberId]) -> None:
+    membership = draft.status.membership
+    if members_of(draft) != desired:  # nobody trains yet, so the set may still change
+        membership.members = format_members(desired)
+    for member in desired:
+        agent = live(draft, member)
+        if agent is None or agent.beat.prepared < membership.epoch:
+            return
+    recovery = draft.status.recovery
+    if recovery is not None and not draft.passed(recovery.not_before, 0):
+        return
+    undecided = [checkpoint for checkpoint in draft.observed.checkpoints if checkpoint.open]
+    if undecided and not draft.passed(membership.since, 30.0):
+        return
+    chosen = newest_committed(draft.observed.checkpoints)
+    step = chosen.step if chosen is not None else 0
+    membership.phase = ACTIVE
+    membership.since = draft.observed.now
+    membership.restore_step = step
+    membership.restore_from = chosen.id if chosen is not None else ""
+    draft.records.settle()
+    membership.world = sum(member.role != "ps" for member in desired)
+    if has_servers(draft.observed.trainer):
+        membership.ps_epoch += 1
+        membership.ps_phase = SERVING
+    _roll_back(draft, step, membership.reason)
+    draft.event(
+        "EpochStarted",
+        f"membership epoch {membership.epoch} ({membership.reason}): {membership.members} from step {step}",
+    )
+
+
+def _recover_servers(draft: Draft) -> None:
+    """Choose S*, the newest step that every server can offer, and let the servers serve (PSR3, PSR4)."""
+    membership = draft.status.membership
+    servers = [member for member in members_of(draft) if member.role == "ps"]
+    committed = newest_committed(draft.observed.checkpoints)
+    offers: list[set[int]] = []
+    for server in servers:
+        agent = live(draft, server)
+        if agent is None or agent.beat.prepared < membership.epoch:
+            return
+        offers.append({*agent.beat.have, *([committed.step] if committed is not None else [0])})
+    recovery = draft.status.recovery
+    if recovery is not None and not draft.passed(recovery.not_before, 0):
+        return
+    if _still_training(draft) and not draft.passed(membership.since, WAIT_FOR_WORKERS):
+        return
+    common = set.intersection(*offers) if offers else {0}
+    step = max(common, default=0)
+    from_store = committed is not None and committed.step == step
+    membership.restore_step = step
+    membership.restore_from = committed.id if committed is not None and from_store else ""
+    membership.ps_phase = SERVING
+    _roll_back(draft, step, membership.reason)
+    draft.event(
+        "ParameterServerServing",
+        f"parameter-server epoch {membership.ps_epoch} serves from step {step}; no worker was restarted",
+    )
+
+
+def _still_training(draft: Draft) -> bool:
+    """Whether a live worker has not noticed yet that its server is away; its last step is not known before."""
+    for member in members_of(draft):
+        agent = live(draft, member) if member.role != "ps" else None
+        if agent is not None and agent.beat.proc == "running" and agent.beat.phase in {"train", "checkpoint"}:
+            return True
+    return False
+
+
+def last_step(draft: Draft) -> int:
+    """Return the highest step that status or any member of the epoch knows of."""
+    agents = draft.observed.agents
+    steps = [agents[member].beat.step for member in members_of(draft) if member in agents]
+    return max([draft.status.global_step or 0, *steps])
+
+
+def restore_failed(draft: Draft, results: dict[MemberId, str]) -> None:
+    """A restore was refused by an agent: mark the checkpoint and start again from an older one (RS2)."""
+    membership = draft.status.membership
+    name = next((c.name for c in draft.observed.checkpoints if c.id == membership.restore_from), None)
+    if name is None or membership.phase != ACTIVE:
+        return
+    member, message = next(iter(sorted(results.items())))
+    draft.actions.append(MarkCorrupt(name, f"{member}: {message}"))
+    draft.event("RestoreFailed", f"checkpoint {name} cannot be restored by {member}: {message}", warning=True)
+    next_epoch(draft, members_of(draft), "RestoreFailed")
+
+
+def newest_committed(checkpoints: tuple[CheckpointView, ...]) -> CheckpointView | None:
+    """Return the newest checkpoint that counts and is not known to be damaged (CK1, RS1)."""
+    good = [c for c in checkpoints if c.state == "Committed" and c.health != "Corrupt"]
+    return max(good, key=lambda c: (c.step, c.sequence), default=None)
+
+
+def _roll_back(draft: Draft, step: int, reason: str) -> None:
+    """Record every step that is lost; a voluntary change loses none (ME7)."""
+    status = draft.status
+    before = last_step(draft)
+    if step < before:
+        status.last_rollback = Rollback(from_step=before, to_step=step, reason=reason, at=draft.observed.now)
+        status.rollbacks += 1
+        draft.event(
+            "RolledBack", f"step {before} to {step} ({reason}): training goes on from there", warning=True
+        )
+    status.global_step = step

@@ -1,0 +1,101 @@
+"""From caches to views: what the API server and the agents said, in the terms of a decision."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from runtime.cache.projection import ContainerStatus, Node, Pod, Terminated
+from runtime.clock import parse_time
+from trainer_operator.api import names
+from trainer_operator.topology.members import MemberId
+from trainer_operator.trainer.views import CheckpointView, NodeView, PodView
+
+DISRUPTION_REASONS = frozenset(
+    {"NodeShutdown", "Terminated", "NodeAffinity", "Shutdown", "Evicted", "Preempting"}
+)
+
+
+def pods_by_member(pods: Iterable[Pod], uid: str) -> dict[MemberId, tuple[PodView, ...]]:
+    """Group the pods that a Trainer controls by member; labels alone prove nothing (TN5, TR22)."""
+    grouped: dict[MemberId, list[PodView]] = defaultdict(list)
+    for pod in pods:
+        owners = pod.metadata.owner_references or ()
+        if not any(owner.controller and owner.uid == uid for owner in owners):
+            continue
+        member = member_of(pod)
+        if member is not None:
+            grouped[member].append(pod_view(pod))
+    return {member: tuple(sorted(views, key=lambda view: view.attempt)) for member, views in grouped.items()}
+
+
+def member_of(pod: Pod) -> MemberId | None:
+    """Read role and index from the labels of a pod; None when they are not ours."""
+    role, index = pod.labels.get(names.ROLE_LABEL, ""), pod.labels.get(names.INDEX_LABEL, "")
+    return MemberId(role, int(index)) if role and index.isdecimal() else None
+
+
+def pod_view(pod: Pod) -> PodView:
+    """Reduce a pod to what decisions need."""
+    attempt = pod.labels.get(names.ATTEMPT_LABEL, "0")
+    ended = _terminated(pod)
+    conditions = pod.status.conditions or ()
+    target = next((c for c in conditions if c.type == "DisruptionTarget" and c.status == "True"), None)
+    reason = pod.status.reason or ""
+    disrupted = target is not None or reason in DISRUPTION_REASONS
+    if target is not None:
+        reason = target.reason or reason
+    return PodView(
+        name=pod.name,
+        uid=pod.uid,
+        attempt=int(attempt) if attempt.isdecimal() else 0,
+        phase=pod.phase,
+        node=pod.node_name or "",
+        ready=pod.is_ready,
+        terminating=pod.is_deleting,
+        disrupted=disrupted,
+        reason=reason or (ended.reason or "" if ended is not None else ""),
+        exit_code=ended.exit_code if ended is not None else None,
+        oom_killed=ended is not None and ended.reason == "OOMKilled",
+        message=(pod.status.message or (ended.message if ended is not None else "") or "")[:512],
+    )
+
+
+def _terminated(pod: Pod) -> Terminated | None:
+    """Return the first container that ended badly, else the last that ended."""
+    statuses: list[ContainerStatus] = [
+        *(pod.status.init_container_statuses or ()),
+        *(pod.status.container_statuses or ()),
+    ]
+    ended = [s.state.terminated for s in statuses if s.state is not None and s.state.terminated is not None]
+    return next((t for t in ended if t.exit_code), ended[-1] if ended else None)
+
+
+def node_views(nodes: Iterable[Node], wanted: set[str]) -> dict[str, NodeView]:
+    """Reduce the nodes that a Trainer runs on."""
+    return {node.name: NodeView(ready=node.is_ready) for node in nodes if node.name in wanted}
+
+
+def checkpoint_view(obj: Mapping[str, Any]) -> CheckpointView:
+    """Reduce a Checkpoint object."""
+    status = obj.get("status") or {}
+    name: str = obj["metadata"]["name"]
+    digits = name.rpartition("-c")[2]
+    committed = status.get("committedAt")
+    return CheckpointView(
+        name=name,
+        id=status.get("id") or "",
+        step=status.get("step") or 0,
+        state=status.get("state") or "",
+        health=status.get("health") or "Unknown",
+        reason=(obj.get("spec") or {}).get("reason") or "",
+        sequence=int(digits) if digits.isdecimal() else 0,
+        committed_at=_time(committed),
+        aborted=any(
+            c.get("type") == "Aborted" and c.get("status") == "True" for c in status.get("conditions") or ()
+        ),
+    )
+
+
+def _time(value: str | None) -> datetime | None:
+    return parse_time(value) if value else None

@@ -1,0 +1,209 @@
+"""Roll-up: counts per role, progress, phase and conditions (ST5 to ST7, CR7)."""
+
+from typing import Any
+
+from runtime.conditions import ConditionStatus, set_condition
+from trainer_operator.api.meta import Condition
+from trainer_operator.api.names import worker_selector
+from trainer_operator.api.status import Phase, RoleStatus, TrainerStatus
+from trainer_operator.topology.members import MemberId
+from trainer_operator.trainer.draft import Draft
+from trainer_operator.trainer.membership import (
+    ACTIVE,
+    PREPARING,
+    RECOVERING,
+    desired_members,
+    has_servers,
+    live,
+    members_of,
+)
+
+TERMINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED})
+VOLUNTARY = frozenset({"Scaled", "ScaleCancelled"})
+READY_PHASES = frozenset({"train", "checkpoint", "eval"})
+
+
+def is_terminal(status: TrainerStatus) -> bool:
+    """Whether the Trainer ended; this never changes again."""
+    return status.phase in TERMINAL
+
+
+def roll_up(draft: Draft) -> None:
+    """Count the members, follow their progress, and derive phase and conditions."""
+    _count(draft)
+    _progress(draft)
+    if not is_terminal(draft.status) and draft.status.phase is not Phase.SUSPENDED:
+        phase = _phase(draft)
+        if phase != draft.status.phase:
+            draft.status.phase = phase
+    conditions(draft)
+
+
+def _count(draft: Draft) -> None:
+    status = draft.status
+    topology = draft.observed.trainer.spec.topology
+    wanted = {"master": topology.masters, "worker": topology.workers, "ps": topology.parameter_servers}
+    everyone = desired_members(draft.observed.trainer) | members_of(draft)
+    for role, desired in wanted.items():
+        mine = [member for member in everyone if member.role == role]
+        setattr(
+            status.roles,
+            role,
+            RoleStatus(
+                desired=desired,
+                ready=sum(_ready(draft, member) for member in mine),
+                active=sum(any(pod.alive for pod in draft.observed.pods.get(member, ())) for member in mine),
+                failed=sum(entry.failures for entry in status.members if entry.role == role),
+            ),
+        )
+    worker = status.roles.worker
+    status.workers = worker.active
+    status.ready_workers = f"{worker.ready}/{worker.desired}"
+    status.ready_servers = f"{status.roles.ps.ready}/{status.roles.ps.desired}"
+    status.selector = worker_selector(draft.observed.trainer.metadata.name)
+
+
+def _ready(draft: Draft, member: MemberId) -> bool:
+    if draft.records.is_done(member, draft.status.membership.epoch):
+        return True
+    agent = live(draft, member)
+    return agent is not None and agent.running and agent.beat.phase in READY_PHASES
+
+
+def _progress(draft: Draft) -> None:
+    """Follow steps of the present epoch only: reports of an older one change nothing (ME7)."""
+    status = draft.status
+    membership = status.membership
+    if membership.phase != ACTIVE:
+        return
+    for member in members_of(draft):
+        agent = live(draft, member)
+        if agent is None or agent.beat.epoch != membership.epoch:
+            continue
+        if has_servers(draft.observed.trainer) and (
+            membership.ps_phase == RECOVERING or agent.beat.ps_epoch != membership.ps_epoch
+        ):
+            continue
+        status.global_step = max(status.global_step or 0, agent.beat.step)
+        epochs = draft.observed.trainer.spec.epochs
+        status.epochs_completed = max(status.epochs_completed, min(agent.beat.data_epoch, epochs))
+        if agent.beat.metrics:
+            status.metrics = {name[:63]: value for name, value in sorted(agent.beat.metrics.items())}
+
+
+def _phase(draft: Draft) -> Phase:
+    status = draft.status
+    membership = status.membership
+    if membership.epoch == 0 or membership.reason == "Resumed":
+        if membership.phase == ACTIVE:
+            return _active_phase(draft)
+        scheduled = any(pod.node for pods in draft.observed.pods.values() for pod in pods)
+        return Phase.STARTING if scheduled else Phase.PENDING
+    if membership.phase == PREPARING:
+        if membership.reason in VOLUNTARY:
+            return Phase.SCALING
+        return Phase.STARTING if membership.reason == "Started" else Phase.RECOVERING
+    return _active_phase(draft)
+
+
+def _active_phase(draft: Draft) -> Phase:
+    status = draft.status
+    if status.membership.ps_phase == RECOVERING:
+        return Phase.RECOVERING
+    everyone = members_of(draft)
+    if all(_ready(draft, member) for member in everyone):
+        return Phase.RUNNING
+    if (
+        status.phase is Phase.RUNNING
+        and all(live(draft, member) for member in everyone)
+        and not _crashed(draft, everyone)
+    ):
+        return Phase.RUNNING  # a short phase inside a live process is no reason to call the job anything else
+    return Phase.STARTING if status.membership.reason in {"Started", "Resumed"} else Phase.RECOVERING
+
+
+def _crashed(draft: Draft, everyone: frozenset[MemberId]) -> bool:
+    return any(agent is not None and agent.crashed for agent in (live(draft, member) for member in everyone))
+
+
+def conditions(draft: Draft) -> None:
+    """Set every known condition; the same input twice gives the same list (CR7)."""
+    status = draft.status
+    phase = status.phase or Phase.PENDING
+    generation = draft.observed.trainer.metadata.generation
+    desired = desired_members(draft.observed.trainer)
+    missing = len(desired) - sum(live(draft, member) is not None for member in desired)
+    message = _detail(status)
+    rows: list[tuple[str, bool | None, str, str]] = [
+        ("Ready", phase is Phase.RUNNING, phase, message),
+        ("Succeeded", _succeeded(phase), phase, message),
+        (
+            "Suspended",
+            phase is Phase.SUSPENDED,
+            "Suspended" if phase is Phase.SUSPENDED else "NotSuspended",
+            "",
+        ),
+        (
+            "Resizing",
+            status.pending_change is not None,
+            "Changing" if status.pending_change else "Stable",
+            "",
+        ),
+        (
+            "Degraded",
+            phase not in TERMINAL and phase is not Phase.SUSPENDED and missing > 0,
+            "MembersMissing" if missing else "Complete",
+            f"{missing} of {len(desired)} members are not there" if missing else "",
+        ),
+        _checkpoint_row(draft),
+    ]
+    current: list[dict[str, Any]] = [condition.dump() for condition in status.conditions]
+    for kind, value, reason, text in rows:
+        word: ConditionStatus = "Unknown" if value is None else ("True" if value else "False")
+        if is_terminal(status) and kind in {"Degraded", "Resizing"}:
+            word, reason, text = "False", phase, ""
+        current, _ = set_condition(
+            current,
+            type=kind,
+            status=word,
+            reason=reason,
+            message=text,
+            generation=generation,
+            now=draft.observed.now,
+        )
+    status.conditions = tuple(Condition.read(entry) for entry in current)
+    status.observed_generation = generation
+
+
+def _succeeded(phase: Phase) -> bool | None:
+    return {Phase.SUCCEEDED: True, Phase.FAILED: False}.get(phase)
+
+
+def _detail(status: TrainerStatus) -> str:
+    if is_terminal(status):
+        return status.message
+    recovery = status.recovery
+    if status.phase is Phase.RECOVERING and recovery is not None:
+        return recovery.message
+    return ""
+
+
+def _checkpoint_row(draft: Draft) -> tuple[str, bool | None, str, str]:
+    if draft.observed.trainer.spec.checkpoint is None:
+        return (
+            "CheckpointHealthy",
+            None,
+            "NotConfigured",
+            "spec.checkpoint is not set: a restart begins at step 0",
+        )
+    status = draft.status
+    if status.checkpoint_failures >= 3:
+        return (
+            "CheckpointHealthy",
+            False,
+            "AttemptsFail",
+            f"the last {status.checkpoint_failures} attempts were aborted; see their events",
+        )
+    if status.last_checkpoint is None:
+        return ("CheckpointHealthy", None, "NoneYet", "no checkpoint was committed yet")
+    return ("CheckpointHealthy", True, "Committed", "")

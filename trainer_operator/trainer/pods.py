@@ -1,0 +1,246 @@
+"""The pod of one member: what the user asked for, with the agent as launcher (AG1, AG3, AG9).
+
+Pure: a Trainer, a member and the operator's settings give a manifest. Names and labels are functions of
+(Trainer, role, index, attempt), so a repeated create finds its own earlier one (R1, TR24). Our labels and our
+environment come last and win (TR23, PS4).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainer_operator.api import names
+from trainer_operator.api.bucket import ClaimBucket, FileBucket, parse_bucket
+from trainer_operator.api.meta import API_VERSION, ApiModel
+from trainer_operator.api.topology import RoleSettings
+from trainer_operator.api.trainer import Trainer
+from trainer_operator.topology.members import MemberId
+from trainer_operator.trainer.views import Settings
+
+AGENT_FOLDER = "/trainer/agent"
+AGENT_PORT = 29390
+STORE_MOUNT = "/trainer/checkpoints"
+TOKEN_FOLDER = "/var/run/secrets/trainer-operator"  # noqa: S105 - a path, not a secret
+TOKEN_AUDIENCE = "trainer-operator"  # noqa: S105
+STARTUP_SECONDS = 1800
+PORT_RANGE_START = 32768
+
+
+def pod_manifest(trainer: Trainer, member: MemberId, attempt: int, settings: Settings) -> dict[str, Any]:
+    """Build the manifest of a member's pod."""
+    spec = trainer.spec
+    role = getattr(spec.topology.roles, member.role, None) or RoleSettings()
+    template = spec.topology.pod_spec
+    name = names.pod_name(trainer.metadata.name, member.role, member.index, attempt)
+    labels = {
+        **(template.labels or {}),
+        **names.pod_labels(trainer.metadata.name, member.role, member.index, attempt),
+    }
+    labels[names.EPOCH_LABEL] = str(trainer.status.membership.epoch)
+    pod_spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": template.termination_grace_period_seconds,
+        "nodeSelector": _node_selector(trainer, role),
+        "tolerations": _tolerations(trainer, role),
+        "affinity": _wire(role.affinity),
+        "serviceAccountName": template.service_account_name,
+        "priorityClassName": template.priority_class_name,
+        "schedulerName": spec.scheduling.scheduler_name,
+        "imagePullSecrets": [_wire(secret) for secret in spec.image_pull_secrets or ()],
+        "securityContext": {
+            "sysctls": [{"name": "net.ipv4.ip_local_port_range", "value": _port_range(template.ports)}],
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "initContainers": [_installer(settings)],
+        "containers": [_trainer_container(trainer, member, attempt, role, settings)],
+        "volumes": _volumes(trainer),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": trainer.metadata.namespace,
+            "labels": labels,
+            "annotations": dict(template.annotations or {}) or None,
+            "ownerReferences": [owner_reference(trainer)],
+        },
+        "spec": {key: value for key, value in pod_spec.items() if value not in (None, {}, [])},
+    }
+
+
+def owner_reference(trainer: Trainer) -> dict[str, Any]:
+    """Return the controller reference of everything that a Trainer owns."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Trainer",
+        "name": trainer.metadata.name,
+        "uid": trainer.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def store_directory(trainer: Trainer) -> str:
+    """Return the directory of this Trainer's checkpoints as its pods see it; empty without one (CK layout)."""
+    checkpoint = trainer.spec.checkpoint
+    if checkpoint is None:
+        return ""
+    match parse_bucket(checkpoint.bucket):
+        case ClaimBucket():
+            root = STORE_MOUNT
+        case FileBucket(path):
+            root = path
+        case _:
+            return ""  # object stores need the store client of a later version; a condition says so
+    folder = f"{trainer.metadata.name}-{trainer.metadata.uid[:8]}"
+    return "/".join(part for part in (root, checkpoint.prefix, trainer.metadata.namespace, folder) if part)
+
+
+def _installer(settings: Settings) -> dict[str, Any]:
+    return {
+        "name": "agent",
+        "image": settings.operator_image,
+        "command": ["python3", "-I", "-m", "trainer_operator.agent", "install", AGENT_FOLDER],
+        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
+        "volumeMounts": [{"name": "trainer-agent", "mountPath": AGENT_FOLDER}],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+
+
+def _trainer_container(
+    trainer: Trainer, member: MemberId, attempt: int, role: RoleSettings, settings: Settings
+) -> dict[str, Any]:
+    spec = trainer.spec
+    template = spec.topology.pod_spec
+    command = role.command or spec.command
+    args = role.args or spec.args
+    resources = role.resources or spec.resources
+    mounts: list[dict[str, Any]] = [
+        {"name": "trainer-agent", "mountPath": AGENT_FOLDER},
+        {"name": "trainer-token", "mountPath": TOKEN_FOLDER, "readOnly": True},
+    ]
+    if _claim(trainer) is not None:
+        mounts.append({"name": "trainer-checkpoints", "mountPath": STORE_MOUNT})
+    snapshot = trainer.status.profile_snapshot
+    if snapshot is not None and snapshot.spec.runtime_config is not None:
+        mounts.append(
+            {
+                "name": "trainer-profile",
+                "mountPath": snapshot.spec.runtime_config.mount_path,
+                "readOnly": True,
+            }
+        )
+    if template.shm_size is not None:
+        mounts.append({"name": "trainer-shm", "mountPath": "/dev/shm"})  # noqa: S108 - the path frameworks use
+    mounts += [_wire(mount) for mount in template.volume_mounts or ()]
+    probe = {"port": AGENT_PORT, "scheme": "HTTP"}
+    container = {
+        "name": "trainer",
+        "image": role.image or spec.image,
+        "imagePullPolicy": spec.image_pull_policy,
+        "command": ["python3", "-I", f"{AGENT_FOLDER}/agent.pyz", "--", *(command or ())],
+        "args": list(args or ()),
+        "workingDir": spec.working_dir,
+        "env": _environment(trainer, member, attempt, role, settings),
+        "resources": _wire(resources) if resources is not None else None,
+        "volumeMounts": mounts,
+        "securityContext": _wire(template.security_context)
+        if template.security_context is not None
+        else None,
+        "startupProbe": {
+            "httpGet": {"path": "/livez", **probe},
+            "periodSeconds": 1,
+            "failureThreshold": STARTUP_SECONDS,
+        },
+        "livenessProbe": {"httpGet": {"path": "/livez", **probe}, "periodSeconds": 10, "failureThreshold": 6},
+        "readinessProbe": {"httpGet": {"path": "/readyz", **probe}, "periodSeconds": 2},
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File",
+    }
+    return {key: value for key, value in container.items() if value not in (None, {}, [])}
+
+
+def _environment(
+    trainer: Trainer, member: MemberId, attempt: int, role: RoleSettings, settings: Settings
+) -> list[dict[str, Any]]:
+    by_name: dict[str, dict[str, Any]] = {}
+    snapshot = trainer.status.profile_snapshot
+    for source in (snapshot.spec.env_vars if snapshot is not None else None, trainer.spec.env, role.env):
+        for variable in source or ():
+            by_name[variable.name] = _wire(variable)
+    ours: Mapping[str, str] = {
+        "TRAINER_NAME": trainer.metadata.name,
+        "TRAINER_NAMESPACE": trainer.metadata.namespace or "",
+        "TRAINER_UID": trainer.metadata.uid,
+        "TRAINER_ROLE": member.role,
+        "TRAINER_INDEX": str(member.index),
+        "TRAINER_ATTEMPT": str(attempt),
+        "TRAINER_EPOCHS": str(trainer.spec.epochs),
+        "TRAINER_OPERATOR_URLS": ",".join(settings.agent_urls),
+        "TRAINER_OPERATOR_CA": settings.agent_ca,
+        "TRAINER_TOKEN_FILE": f"{TOKEN_FOLDER}/token",
+        "TRAINER_STORE": store_directory(trainer),
+        "TRAINER_AGENT_PORT": str(AGENT_PORT),
+        "TRAINER_GRACE_SECONDS": str(trainer.spec.topology.pod_spec.termination_grace_period_seconds),
+    }
+    fields = {
+        "TRAINER_POD_NAME": "metadata.name",
+        "TRAINER_POD_UID": "metadata.uid",
+        "TRAINER_POD_IP": "status.podIP",
+        "TRAINER_NODE_NAME": "spec.nodeName",
+    }
+    for name, value in ours.items():
+        by_name[name] = {"name": name, "value": value}
+    for name, path in fields.items():
+        by_name[name] = {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+    return list(by_name.values())
+
+
+def _volumes(trainer: Trainer) -> list[dict[str, Any]]:
+    template = trainer.spec.topology.pod_spec
+    token = {"audience": TOKEN_AUDIENCE, "expirationSeconds": 3600, "path": "token"}
+    volumes: list[dict[str, Any]] = [
+        {"name": "trainer-agent", "emptyDir": {}},
+        {"name": "trainer-token", "projected": {"sources": [{"serviceAccountToken": token}]}},
+    ]
+    claim = _claim(trainer)
+    if claim is not None:
+        volumes.append({"name": "trainer-checkpoints", "persistentVolumeClaim": {"claimName": claim}})
+    snapshot = trainer.status.profile_snapshot
+    if snapshot is not None and snapshot.spec.runtime_config is not None:
+        volumes.append(
+            {"name": "trainer-profile", "secret": {"secretName": snapshot.spec.runtime_config.secret}}
+        )
+    if template.shm_size is not None:
+        volumes.append(
+            {"name": "trainer-shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(template.shm_size)}}
+        )
+    return volumes + [_wire(volume) for volume in template.volumes or ()]
+
+
+def _claim(trainer: Trainer) -> str | None:
+    checkpoint = trainer.spec.checkpoint
+    bucket = parse_bucket(checkpoint.bucket) if checkpoint is not None else None
+    return bucket.claim if isinstance(bucket, ClaimBucket) else None
+
+
+def _node_selector(trainer: Trainer, role: RoleSettings) -> dict[str, str]:
+    snapshot = trainer.status.profile_snapshot
+    shared = snapshot.spec.node_selector if snapshot is not None else None
+    return {**(shared or {}), **(role.node_selector or {})}
+
+
+def _tolerations(trainer: Trainer, role: RoleSettings) -> list[dict[str, Any]]:
+    snapshot = trainer.status.profile_snapshot
+    shared = snapshot.spec.tolerations if snapshot is not None else None
+    return [_wire(toleration) for toleration in (*(shared or ()), *(role.tolerations or ()))]
+
+
+def _port_range(count: int) -> str:
+    return f"{PORT_RANGE_START} {PORT_RANGE_START + count - 1}"
+
+
+def _wire(model: ApiModel | None) -> Any:
+    return model.dump() if model is not None else None

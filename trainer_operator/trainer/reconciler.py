@@ -1,0 +1,191 @@
+"""The Trainer reconciler: one pass is observe, decide, write the status, act, tell the agents.
+
+Reads come from caches. After a write the caches lag, so the newest Trainer that we wrote ourselves is preferred, and
+a pass waits until the pod cache has seen our own creates and deletes (R2).
+"""
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, TypeVar
+
+import structlog
+from pydantic import ValidationError
+
+from runtime.cache.index import OWNER_UID
+from runtime.cache.projection import Node, Pod
+from runtime.client.errors import Conflict, NotFound
+from runtime.clock import Clock
+from runtime.controller.reconciler import Request, Result
+from runtime.objects import ObjectKey
+from runtime.resourceversion import compare
+from trainer_operator.api.profile import TrainingProfile, TrainingProfileSpec
+from trainer_operator.api.trainer import Trainer
+from trainer_operator.topology.members import Members
+from trainer_operator.trainer.apply import Applier
+from trainer_operator.trainer.decide import Decision, decide, is_ours
+from trainer_operator.trainer.observe import checkpoint_view, node_views, pods_by_member
+from trainer_operator.trainer.phase import is_terminal
+from trainer_operator.trainer.views import Observed, Settings
+
+SOURCE = "trainer"
+T_co = TypeVar("T_co", covariant=True)
+PROGRESS_FIELDS = ("globalStep", "epochsCompleted", "metrics")
+BARRIER_RETRY = 0.02
+_log = structlog.get_logger("trainer")
+
+
+class Cache(Protocol[T_co]):
+    """The part of an informer that is used here."""
+
+    def get(self, key: ObjectKey) -> T_co | None:
+        """Return the object or None."""
+
+    def list(self, namespace: str | None = None) -> Iterable[T_co]:
+        """Return all objects, of one namespace if named."""
+
+    def by_index(self, index: str, value: str) -> Iterable[T_co]:
+        """Return the objects under an index value."""
+
+
+class TrainerReconciler:
+    """Brings each Trainer to what its spec asks for.
+
+    Guarantees: status is stored before any action it allows; an undisturbed Trainer without progress costs no
+    request; an unreadable object is reported once per change and touches nothing else.
+    """
+
+    def __init__(
+        self,
+        *,
+        trainers: Cache[Mapping[str, Any]],
+        profiles: Cache[Mapping[str, Any]],
+        checkpoints: Cache[Mapping[str, Any]],
+        pods: Cache[Pod],
+        nodes: Cache[Node],
+        members: Members,
+        applier: Applier,
+        clock: Clock,
+        settings: Settings,
+        led_since: Callable[[], float],
+        caught_up: Callable[[str], bool],
+        rng: random.Random,
+    ) -> None:
+        self._trainers = trainers
+        self._profiles = profiles
+        self._checkpoints = checkpoints
+        self._pods = pods
+        self._nodes = nodes
+        self._members = members
+        self._applier = applier
+        self._clock = clock
+        self._settings = settings
+        self._led_since = led_since
+        self._caught_up = caught_up
+        self._rng = rng
+        self._written: dict[ObjectKey, Trainer] = {}
+        self._progress_at: dict[ObjectKey, float] = {}
+
+    async def reconcile(self, request: Request) -> Result | None:
+        """Make one pass over one Trainer."""
+        trainer = self._read(request.key)
+        if trainer is None or not is_ours(trainer):
+            return None
+        if trainer.metadata.deletion_timestamp is not None:
+            self._members.close(trainer.metadata.uid)
+            return None
+        if not self._caught_up(trainer.metadata.uid):
+            return Result(requeue_after=BARRIER_RETRY)
+        decision = decide(self._observe(trainer))
+        stored, wait = await self._store(request.key, trainer, decision)
+        await self._applier.actions(stored, decision.actions)
+        self._tell(stored, decision)
+        wakes = [wake for wake in (decision.wake, wait) if wake is not None]
+        return Result(requeue_after=max(0.0, min(wakes))) if wakes else None
+
+    def _read(self, key: ObjectKey) -> Trainer | None:
+        cached = self._trainers.get(key)
+        if cached is None:
+            gone = self._written.pop(key, None)
+            self._progress_at.pop(key, None)
+            if gone is not None:
+                self._members.drop(gone.metadata.uid)
+            return None
+        try:
+            trainer = Trainer.read(cached)
+        except ValidationError as error:
+            first = error.errors()[0]
+            _log.error("trainer is not readable", trainer=str(key), field=first["loc"], problem=first["msg"])
+            return None
+        written = self._written.get(key)
+        if (
+            written is not None
+            and written.metadata.uid == trainer.metadata.uid
+            and compare(written.metadata.resource_version or "", trainer.metadata.resource_version or "") == 1
+        ):
+            return written
+        self._written.pop(key, None)
+        return trainer
+
+    def _observe(self, trainer: Trainer) -> Observed:
+        uid, namespace = trainer.metadata.uid, trainer.metadata.namespace or ""
+        pods = pods_by_member(self._pods.by_index(OWNER_UID, uid), uid)
+        wanted = {pod.node for views in pods.values() for pod in views if pod.node}
+        return Observed(
+            trainer=trainer,
+            profile=self._profile(namespace, trainer.spec.profile),
+            pods=pods,
+            agents=self._members.view(uid),
+            nodes=node_views(self._nodes.list(), wanted) if wanted else {},
+            checkpoints=tuple(checkpoint_view(c) for c in self._checkpoints.by_index(OWNER_UID, uid)),
+            now=self._clock.utcnow(),
+            heartbeat=self._members.heartbeat,
+            led_for=self._clock.monotonic() - self._led_since(),
+            chance=self._rng.random(),
+            settings=self._settings,
+        )
+
+    def _profile(self, namespace: str, name: str | None) -> TrainingProfileSpec | None:
+        if name is None:
+            return None
+        found = self._profiles.get(ObjectKey(namespace, name))
+        return TrainingProfile.read(found).spec if found is not None else None
+
+    async def _store(
+        self, key: ObjectKey, trainer: Trainer, decision: Decision
+    ) -> tuple[Trainer, float | None]:
+        """Store the status if it is news; mere progress waits for its turn (ST7)."""
+        before, after = trainer.status.dump(), decision.status.dump()
+        if before == after:
+            return trainer, None
+        if not decision.actions and _without_progress(before) == _without_progress(after):
+            due = self._progress_at.get(key, -1e9) + self._settings.status_interval - self._clock.monotonic()
+            if due > 0 and not is_terminal(decision.status):
+                return trainer.model_copy(update={"status": decision.status}), due
+        try:
+            stored = await self._applier.status(trainer, after)
+        except (Conflict, NotFound):
+            self._written.pop(key, None)
+            raise
+        self._progress_at[key] = self._clock.monotonic()
+        self._written[key] = stored
+        return stored, None
+
+    def _tell(self, trainer: Trainer, decision: Decision) -> None:
+        uid, status = trainer.metadata.uid, decision.status
+        self._members.declare(uid, SOURCE, decision.directives, epoch=status.membership.epoch)
+        if is_terminal(status):
+            return
+        pods = pods_by_member(self._pods.by_index(OWNER_UID, uid), uid)
+        if status.phase == "Suspended":
+            if not pods:
+                self._members.drop(uid)
+            return
+        topology = trainer.spec.topology
+        counts = {"worker": topology.workers, "ps": topology.parameter_servers, "master": topology.masters}
+        for member in self._members.view(uid):
+            if member.index >= counts.get(member.role, 0) and member not in pods:
+                self._members.forget_member(uid, member)
+
+
+def _without_progress(status: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in status.items() if name not in PROGRESS_FIELDS}

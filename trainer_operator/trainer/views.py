@@ -1,0 +1,105 @@
+"""What `decide` may see: frozen views of pods, agents, nodes and checkpoints, and the operator's settings."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from trainer_operator.api.profile import TrainingProfileSpec
+from trainer_operator.api.trainer import Trainer
+from trainer_operator.topology.members import AgentView, MemberId
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """One pod of a member, as far as decisions need it."""
+
+    name: str
+    uid: str
+    attempt: int
+    phase: str = "Pending"
+    node: str = ""
+    ready: bool = False
+    terminating: bool = False
+    disrupted: bool = False  # condition DisruptionTarget, or a shutdown reason (DT2)
+    reason: str = ""
+    exit_code: int | None = None
+    oom_killed: bool = False
+    message: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether kubelet says that the pod ended badly."""
+        return self.phase == "Failed"
+
+    @property
+    def alive(self) -> bool:
+        """Whether the pod can still train."""
+        return not self.terminating and self.phase in {"Pending", "Running", "Unknown"}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node: ready says that its kubelet reports, and reports no trouble."""
+
+    ready: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointView:
+    """A Checkpoint object of this Trainer."""
+
+    name: str
+    id: str
+    step: int
+    state: str
+    health: str
+    reason: str
+    sequence: int
+    committed_at: datetime | None = None
+    aborted: bool = False
+
+    @property
+    def open(self) -> bool:
+        """Whether its outcome is not decided yet."""
+        return self.state in {"", "Pending", "Staging"} and not self.aborted
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the operator's administrator chooses for every Trainer. Durations are seconds."""
+
+    operator_image: str = "trainer-operator:latest"
+    """Image of the init container that brings the agent."""
+    agent_urls: tuple[str, ...] = ()
+    """Addresses of all replicas; agents use the one that leads."""
+    agent_ca: str = ""
+    """PEM bundle that agents trust."""
+    voluntary_interval: float = 60.0
+    """At least this long between two epochs that nothing forced (ME6)."""
+    lost_after: float = 10.0
+    """Silence after which a member on a suspicious node is lost; the least value of W (DT3)."""
+    status_interval: float = 5.0
+    """At most one progress write per this time (ST7)."""
+    partial_after: float = 15.0
+    """How long an epoch waits for more members once the minimum is there (ME3)."""
+    checkpoint_timeout: float = 60.0
+    """How long a voluntary change waits for its checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Everything one decision is made from."""
+
+    trainer: Trainer
+    profile: TrainingProfileSpec | None
+    pods: Mapping[MemberId, tuple[PodView, ...]]
+    agents: Mapping[MemberId, AgentView]
+    nodes: Mapping[str, NodeView]
+    checkpoints: tuple[CheckpointView, ...]
+    now: datetime
+    heartbeat: float = 2.0
+    led_for: float = 1e9
+    """Seconds since this process took leadership (TX4)."""
+    chance: float = 0.5
+    """A random number in [0, 1) for jitter, drawn by the caller."""
+    settings: Settings = field(default_factory=Settings)
