@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import IO, Any, Protocol
 
 from trainer_operator.devcluster.node import sandbox
@@ -129,30 +129,19 @@ class ContainerRun:
         Raises: StartRefused; the output is closed then.
         """
         control, control_end = os.pipe()
-        with os.fdopen(os.memfd_create("order"), "w+b") as text:
-            text.write(order.to_json())
-            text.seek(0)
-            try:
-                launcher = subprocess.Popen(
-                    [*_LAUNCHER, str(control_end)],
-                    stdin=text,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    pass_fds=[control_end],
-                    start_new_session=True,
-                    env={},
-                )
-            except OSError as failure:
-                os.close(control)
-                output.close()
-                raise StartRefused("sandbox", f"the sandbox cannot be started: {failure}") from failure
-            finally:
-                os.close(control_end)
+        try:
+            launcher = _launch(order, control_end)
+        except OSError as failure:
+            os.close(control)
+            output.close()
+            raise StartRefused("sandbox", f"the sandbox cannot be started: {failure}") from failure
+        finally:
+            os.close(control_end)
         run = cls(launcher, output, on_exit)
         run._watch(os.fdopen(control, "rb", buffering=0), run._take_reports)
         for stream, pipe in (("stdout", launcher.stdout), ("stderr", launcher.stderr)):
             if pipe is not None:
-                run._watch(pipe, lambda data, stream=stream: output.feed(stream, data))
+                run._watch(pipe, partial(output.feed, stream))
         try:
             await run._started
         except asyncio.CancelledError:
@@ -227,6 +216,25 @@ class ContainerRun:
             self._on_exit(self.exit_code)
 
 
+def _launch(order: Order, control_end: int) -> subprocess.Popen[bytes]:
+    """Start the sandbox; a couple of milliseconds, so the event loop does it itself.
+
+    It has to be this thread anyway: the sandbox dies with the *thread* that started it.
+    """
+    with os.fdopen(os.memfd_create("order"), "w+b") as text:
+        text.write(order.to_json())
+        text.seek(0)
+        return subprocess.Popen(
+            [*_LAUNCHER, str(control_end)],
+            stdin=text,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=[control_end],
+            start_new_session=True,
+            env={},
+        )
+
+
 async def run_in(
     run: ContainerRun, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, timeout: float
 ) -> tuple[int, bytes]:
@@ -247,10 +255,9 @@ async def run_in(
             inner.kill()
 
 
-async def check_sandbox(folder: Path) -> str:
-    """Return why this machine cannot run containers, empty when it can."""
-    folder.mkdir(parents=True, exist_ok=True)
-    order = Order(argv=["true"], env={"PATH": os.defpath}, cwd="/", base=str(folder))
+async def check_sandbox(base: str) -> str:
+    """Return why this machine cannot run containers, empty when it can; `base` is an existing folder."""
+    order = Order(argv=["true"], env={"PATH": os.defpath}, cwd="/", base=base)
     try:
         await ContainerRun.start(order, Captured())
     except StartRefused as refusal:
