@@ -14,11 +14,10 @@ from typing import Generic, Protocol, TypeVar
 from runtime.backoff import Rng
 from runtime.cache.errors import NotCached
 from runtime.cache.listwatch import Cause
-from runtime.cache.reflector import Reflector, Selection
+from runtime.cache.reflector import Reflector, Selection, Source
 from runtime.cache.store import Added, Deleted, Delta, Store, Updated
 from runtime.cache.telemetry import CacheMetrics
 from runtime.cache.transform import Codec
-from runtime.client.rest import Client
 from runtime.clock import Clock
 from runtime.errors import RuntimeFault
 from runtime.objects import ObjectKey, Resource
@@ -122,7 +121,7 @@ class Informer(Generic[T]):
 
     def __init__(
         self,
-        client: Client,
+        source: Source,
         resource: Resource,
         *,
         namespaces: frozenset[str] | None,
@@ -147,7 +146,7 @@ class Informer(Generic[T]):
         self._unlisted = set(scopes)
         self._reflectors = {
             scope: Reflector(
-                client,
+                source,
                 Selection(resource, scope, labels, fields),
                 codec=codec,
                 sink=self,

@@ -11,10 +11,9 @@ from runtime.cache.errors import CacheNotSynced
 from runtime.cache.informer import Informer
 from runtime.cache.listwatch import Cause
 from runtime.cache.projection import Projection
-from runtime.cache.reflector import Selection
+from runtime.cache.reflector import Selection, Source
 from runtime.cache.telemetry import CacheMetrics, Uncounted
 from runtime.cache.transform import codec_for
-from runtime.client.rest import Client
 from runtime.clock import Clock, SystemClock
 from runtime.errors import RuntimeFault
 from runtime.objects import JsonObject, Resource
@@ -42,14 +41,14 @@ class Informers:
 
     def __init__(
         self,
-        client: Client,
+        source: Source,
         *,
         clock: Clock | None = None,
         metrics: CacheMetrics | None = None,
         rng: Rng | None = None,
         on_error: Callable[[Selection, RuntimeFault | None, Cause], None] | None = None,
     ) -> None:
-        self._client = client
+        self._source = source
         self._clock = clock or SystemClock()
         self._metrics = metrics or Uncounted()
         self._rng = rng
@@ -102,7 +101,7 @@ class Informers:
         informer = self._informers.get(identity)
         if informer is None:
             informer = Informer(
-                self._client,
+                self._source,
                 resource,
                 namespaces=chosen,
                 labels=labels or None,

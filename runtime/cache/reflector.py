@@ -6,7 +6,7 @@ code, by contrast, is raised and takes the process down.
 """
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -42,13 +42,12 @@ from runtime.cache.telemetry import CacheMetrics
 from runtime.cache.transform import Codec, Undecodable
 from runtime.client.errors import error_of_status
 from runtime.client.pager import PAGE_SIZE, Page, list_all
-from runtime.client.rest import Client, selection_params
-from runtime.client.stream import WatchStream
+from runtime.client.rest import selection_params
 from runtime.clock import Clock
 from runtime.errors import RuntimeFault
 from runtime.objects import Resource
 
-__all__ = ["Reflector", "Selection", "Sink"]
+__all__ = ["Reflector", "Selection", "Sink", "Source", "Stream"]
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -71,6 +70,59 @@ class Selection:
         ]
         where = f" in namespace {self.namespace!r}" if self.namespace else ""
         return f"{self.resource}{where}" + (f" with {' and '.join(narrowed)}" if narrowed else "")
+
+
+class Stream(Protocol):
+    """An open watch."""
+
+    @property
+    def remainder(self) -> bytes:
+        """Return the bytes after the last complete line."""
+        ...
+
+    def batches(self) -> AsyncIterator[list[bytes]]:
+        """Yield complete lines until the server ends the stream."""
+        ...
+
+    def guard_silence(self) -> None:
+        """Treat silence as failure from now on."""
+        ...
+
+    def close(self) -> None:
+        """Drop the connection."""
+        ...
+
+
+class Source(Protocol):
+    """Where lists and watches come from: the client, as far as a reflector uses it."""
+
+    async def fetch_page(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        *,
+        params: Mapping[str, str],
+        accept: str,
+        retry: bool,
+    ) -> bytes:
+        """Read one page of a collection, undecoded."""
+        ...
+
+    async def open_watch(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        *,
+        params: Mapping[str, str],
+        timeout_seconds: int,
+        accept: str,
+    ) -> Stream:
+        """Start a watch."""
+        ...
+
+    def refresh_credentials(self, *, sent_at: float) -> None:
+        """Drop the credentials if they are those of a request sent then."""
+        ...
 
 
 class Sink(Protocol[T_contra]):
@@ -121,7 +173,7 @@ class Reflector(Generic[T]):
 
     def __init__(
         self,
-        client: Client,
+        source: Source,
         selection: Selection,
         *,
         codec: Codec[T],
@@ -132,7 +184,7 @@ class Reflector(Generic[T]):
         on_error: Callable[[Selection, RuntimeFault | None, Cause], None] | None = None,
     ) -> None:
         self.selection = selection
-        self._client = client
+        self._source = source
         self._codec = codec
         self._sink = sink
         self._clock = clock
@@ -179,7 +231,7 @@ class Reflector(Generic[T]):
             case BackOff(at_least):
                 await self._clock.sleep(max(at_least, self._backoff.next(self._clock.monotonic())))
             case RefreshCredentials():
-                self._client.refresh_credentials(sent_at=self._sent_at)
+                self._source.refresh_credentials(sent_at=self._sent_at)
             case Report(cause, relist):
                 count = self._metrics.relisted if relist else self._metrics.watch_restarted
                 count(kind=self._kind, reason=cause.value)
@@ -196,7 +248,7 @@ class Reflector(Generic[T]):
         self._sent_at = self._clock.monotonic()
 
         async def fetch(params: Mapping[str, str]) -> bytes:
-            return await self._client.fetch_page(
+            return await self._source.fetch_page(
                 self.selection.resource,
                 self.selection.namespace,
                 params={**self._params, **params},
@@ -217,7 +269,7 @@ class Reflector(Generic[T]):
         started = self._sent_at = self._clock.monotonic()
         shortest, longest = _WATCH_TIMEOUTS
         try:
-            stream = await self._client.open_watch(
+            stream = await self._source.open_watch(
                 self.selection.resource,
                 self.selection.namespace,
                 params={**self._params, "resourceVersion": version},
@@ -241,7 +293,7 @@ class Reflector(Generic[T]):
             return failure
         return Closed(lasted=self._clock.monotonic() - started, heard=heard)
 
-    def _apply(self, lines: list[bytes], stream: WatchStream) -> Failed | None:
+    def _apply(self, lines: list[bytes], stream: Stream) -> Failed | None:
         """Apply complete lines, then move the version once for all of them."""
         version, only_added, failure = "", True, None
         for line in lines:
