@@ -39,10 +39,13 @@ async def test_a_failing_task_cancels_its_siblings_and_fails_the_scope():
         await asyncio.sleep(1)
         raise LookupError("gone")
 
-    with pytest.raises(ExceptionGroup) as failure:
+    async def both():
         async with TaskScope() as scope:
             scope.spawn(forever(), name="sibling")
             scope.spawn(fail(), name="failing")
+
+    with pytest.raises(ExceptionGroup) as failure:
+        await both()
     assert failure.group_contains(LookupError)
     assert ended == ["sibling"]
 
@@ -102,9 +105,12 @@ async def test_cancel_and_wait_raises_a_failure_that_is_no_cancel():
         finally:
             raise LookupError("in the clean-up")
 
-    with pytest.raises(ExceptionGroup):
+    async def stop_it():
         async with TaskScope() as scope:
             task = scope.spawn(breaks(), name="breaks")
             await asyncio.sleep(0)
             with pytest.raises(LookupError):
                 await cancel_and_wait(task)
+
+    with pytest.raises(ExceptionGroup):
+        await stop_it()
