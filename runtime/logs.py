@@ -66,8 +66,8 @@ def configure(level: str = "info", *, json: bool = True, stream: TextIO | None =
 
 
 def get_logger(name: str, **bound: object) -> FilteringBoundLogger:
-    """Return a logger whose lines carry ``logger=name`` and the bound values."""
-    return cast("FilteringBoundLogger", structlog.get_logger(logger=name, **bound))
+    """Return a logger whose lines carry ``component=name`` and the bound values."""
+    return cast("FilteringBoundLogger", structlog.get_logger(component=name, **bound))
 
 
 def redact(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
