@@ -1,0 +1,53 @@
+"""Entry point: `install DIRECTORY` in the init container, `-- COMMAND ...` in the training container (AG1)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import List
+
+_USAGE = (
+    "usage: agent.pyz -- COMMAND [ARGUMENT ...]   or   python -m trainer_operator.agent install DIRECTORY"
+)
+_EX_USAGE = 64
+_EX_CONFIG = 78
+_EX_CANTCREAT = 73
+
+
+def main(arguments: List[str]) -> int:
+    """Run one of the two forms and return the exit code."""
+    if len(arguments) == 2 and arguments[0] == "install":
+        return _install(arguments[1])
+    if len(arguments) >= 2 and arguments[0] == "--":
+        return _launch(arguments[1:])
+    sys.stderr.write(_USAGE + "\n")
+    return _EX_USAGE
+
+
+def _install(directory: str) -> int:
+    from trainer_operator.agent.install import install
+
+    try:
+        print("installed %s" % install(directory))
+    except OSError as error:
+        sys.stderr.write("the agent cannot be installed into %s: %s\n" % (directory, error))
+        return _EX_CANTCREAT
+    return 0
+
+
+def _launch(command: List[str]) -> int:
+    from trainer_operator.agent.agent import Agent
+    from trainer_operator.agent.settings import BadSettings, read_settings
+
+    environment = dict(os.environ)
+    try:
+        settings = read_settings(environment, folder=os.path.dirname(os.path.abspath(sys.argv[0])))
+        agent = Agent(settings, command, environment=environment)
+    except BadSettings as error:
+        sys.stderr.write("[agent] %s\n" % error)
+        return _EX_CONFIG
+    return agent.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,179 @@
+"""The agent as a whole: wires the parts, waits for the reason to end, and leaves the last words (AG6, AG7, AG8)."""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import signal
+import sys
+import tempfile
+import threading
+import time
+from typing import Any, Callable, List, Mapping, Optional, Tuple
+
+from trainer_operator.agent import beats, probes, ring
+from trainer_operator.agent.conversation import Conversation
+from trainer_operator.agent.directives import Executor
+from trainer_operator.agent.lastwords import last_words
+from trainer_operator.agent.launcher.launcher import Launcher
+from trainer_operator.agent.link import Addresses, Connection, Link, tls_context
+from trainer_operator.agent.saver import Saver
+from trainer_operator.agent.settings import BadSettings, Settings
+from trainer_operator.agent.state import State
+
+_TERMINATED = 128 + signal.SIGTERM
+_LONGEST_SOCKET_PATH = 100
+_LAST_BEAT_TIME = 2.0
+_GRACE_RESERVE = 2.0
+"""Seconds of the pod's grace kept for the last beat and the last words."""
+
+
+class Agent:
+    """One agent for one pod.
+
+    Guarantees: only `close`, SIGTERM or a long silence after the process's end make it end; a lost operator never
+    does (AG8).
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        command: List[str],
+        *,
+        environment: Mapping[str, str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Wire the parts.
+
+        Raises: BadSettings.
+        """
+        self._settings = settings
+        self._boot = secrets.token_hex(8)
+        self._ending = threading.Event()
+        self._terminated = False
+        self.state = State(clock)
+        self._saver = Saver(settings, self.state, log=self._log)
+        self._conversation = Conversation(
+            settings, self.state, saver=self._saver, socket_path=_socket_path(settings.folder, self._boot)
+        )
+        self._launcher = Launcher(
+            command,
+            environment=environment,
+            settings=settings,
+            state=self.state,
+            conversation=self._conversation,
+            log=self._log,
+        )
+        self._executor = Executor(
+            settings, self.state, launcher=self._launcher, conversation=self._conversation
+        )
+        self._link = self._make_link(clock)
+
+    def run(self) -> int:
+        """Serve until there is a reason to end, and return the exit code."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        threading.Thread(target=self._serve_probes, name="probes-start", daemon=True).start()
+        self._executor.start()
+        if self._link is not None:
+            self._link.start()
+        while not self._ending.wait(1.0):
+            silent = self.state.silent_for()
+            if silent is not None and silent >= self._settings.linger:
+                self._log("the process ended and the operator was silent for %d s" % silent)
+                break
+        return self._end()
+
+    def _end(self) -> int:
+        had_process = self.state.is_running
+        budget = (
+            max(1.0, self._settings.grace - _GRACE_RESERVE)
+            if self._terminated
+            else self._settings.stop_budget
+        )
+        self._launcher.close(budget)
+        self._saver.wait_idle(_GRACE_RESERVE if self._terminated else self._settings.grace)
+        if self._link is not None:
+            self._link.stop()
+            if self._terminated:
+                self._link.post_once(_LAST_BEAT_TIME)
+        self._conversation.server.close()
+        ended = self.state.last_exit
+        self._write_last_words(last_words(ended))
+        if self._terminated and (ended is None or (had_process and ended.sig)):
+            return _TERMINATED
+        return ended.code if ended is not None else 0
+
+    def _make_link(self, clock: Callable[[], float]) -> Optional[Link]:
+        if not self._settings.urls:
+            self._log("TRAINER_OPERATOR_URLS is empty: nobody will say when to start")
+            return None
+        try:
+            context = tls_context(self._settings.ca)
+        except ValueError as error:
+            raise BadSettings(str(error)) from error
+        return Link(
+            Addresses(self._settings.urls),
+            connect=lambda url: Connection(url, context=context, token_file=self._settings.token_file),
+            make_beat=self._make_beat,
+            on_reply=self._on_reply,
+            wait_news=self.state.wait_news,
+            log=self._log,
+            clock=clock,
+            rng=random.Random(self._boot),
+        )
+
+    def _make_beat(self, hold: float) -> Tuple[bytes, List[str]]:
+        have = ring.steps(self._settings.ring_folder) if self._settings.identity.role == "ps" else []
+        beat = beats.build(self._settings, self.state.view(), boot=self._boot, have=have, hold=hold)
+        return beats.encode(beat), [result["id"] for result in beat["results"]]
+
+    def _on_reply(self, reply: beats.Reply, reported: List[str]) -> None:
+        self.state.heard()
+        if self.state.listed([directive.id for directive in reply.directives], reported):
+            self.state.news()
+        self.state.decided(reply.decided)
+        self._executor.submit(reply.directives)
+        if reply.close:
+            self._ending.set()
+
+    def _on_signal(self, _number: int, _frame: Any) -> None:
+        self._terminated = True
+        self._ending.set()
+
+    def _serve_probes(self) -> None:
+        address = (self._settings.pod_ip, self._settings.port)
+        while not self._ending.is_set():
+            try:
+                probes.ProbeServer(address, ready=self._is_ready)
+            except OSError as error:
+                self._log("probes cannot listen on %s:%d, trying again: %s" % (*address, error))
+                self._ending.wait(1.0)
+            else:
+                return
+
+    def _is_ready(self) -> bool:
+        return probes.is_ready(running=self.state.is_running, phase=self.state.phase)
+
+    def _write_last_words(self, words: bytes) -> None:
+        try:
+            with open(self._settings.termination_log, "wb") as file:
+                file.write(words)
+        except OSError as error:
+            self._log("the last words were not written: %s" % error)
+
+    def _log(self, text: str) -> None:
+        try:
+            sys.stderr.write("[agent] %s\n" % text)
+            sys.stderr.flush()
+        except (OSError, ValueError):  # nobody reads us any more
+            return
+
+
+def _socket_path(folder: str, boot: str) -> str:
+    """Return where the SDK's socket lies; the kernel allows 107 bytes."""
+    path = os.path.join(folder, "sdk-%s.sock" % boot)
+    if len(path) <= _LONGEST_SOCKET_PATH and os.access(folder, os.W_OK):
+        return path
+    return os.path.join(tempfile.mkdtemp(prefix="trainer-"), "sdk.sock")

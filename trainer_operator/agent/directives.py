@@ -1,0 +1,158 @@
+"""Directives carried out once per id (MG1), each kind by one small function.
+
+Two lanes, each in order: the process lane (Prepare may take seconds, a Go must not overtake it) and the store lane,
+so that no store operation ever delays a process. Orders to the SDK are quick and go with the process lane.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Set, Tuple
+
+from trainer_operator.agent import storeops
+from trainer_operator.agent.beats import Directive
+from trainer_operator.agent.conversation import Conversation
+from trainer_operator.agent.launcher.launcher import Launcher
+from trainer_operator.agent.saver import SaveOrder
+from trainer_operator.agent.settings import Settings
+from trainer_operator.agent.state import Result, State
+from trainer_operator.agent.store import StoreError, step_of
+from trainer_operator.agent.storeops import BadArguments, OperationFailed, text, whole
+
+_LATER = object()
+"""Returned by a handler whose result comes from the process, not from the handler."""
+_MAX_COPIES = 16
+
+
+class Executor:
+    """Carries out directives.
+
+    Guarantees: an id is carried out at most once; each that is carried out gets a result, also when it is malformed
+    or of an unknown kind.
+    """
+
+    def __init__(
+        self, settings: Settings, state: State, *, launcher: Launcher, conversation: Conversation
+    ) -> None:
+        self._settings, self._state = settings, state
+        self._launcher, self._conversation = launcher, conversation
+        self._lock = threading.Lock()
+        self._taken: Set[str] = set()
+        self._process_lane: "queue.Queue[Directive]" = queue.Queue()
+        self._store_lane: "queue.Queue[Directive]" = queue.Queue()
+        self._kinds: Dict[str, Callable[[Directive], Any]] = {
+            "Prepare": self._prepare,
+            "Go": self._go,
+            "Checkpoint": self._checkpoint,
+            "Pause": self._pause,
+            "Resume": self._resume,
+            "UpdatePS": self._update_servers,
+            "Store": self._store,
+            "DumpStacks": self._dump_stacks,
+            "Drain": self._drain,
+        }
+
+    def start(self) -> None:
+        """Start both lanes in daemon threads."""
+        for name, lane in (("process-lane", self._process_lane), ("store-lane", self._store_lane)):
+            threading.Thread(target=self._work, args=(lane,), name=name, daemon=True).start()
+
+    def submit(self, directives: Iterable[Directive]) -> None:
+        """Take what a reply lists; what was taken before is passed over."""
+        for directive in directives:
+            with self._lock:
+                if directive.id in self._taken or self._state.result_of(directive.id) is not None:
+                    continue
+                self._taken.add(directive.id)
+            (self._store_lane if directive.kind == "Store" else self._process_lane).put(directive)
+
+    def execute(self, directive: Directive) -> Optional[Result]:
+        """Carry out one directive; None when its result comes later."""
+        handler = self._kinds.get(directive.kind)
+        if handler is None:
+            return Result(directive.id, False, None, "this agent does not know %r" % directive.kind[:64])
+        try:
+            value = handler(directive)
+        except OperationFailed as error:
+            return Result(directive.id, False, error.value, str(error))
+        except (StoreError, BadArguments, OSError, TypeError, ValueError) as error:
+            return Result(directive.id, False, None, str(error) or type(error).__name__)
+        return None if value is _LATER else Result(directive.id, True, value)
+
+    def _work(self, lane: "queue.Queue[Directive]") -> None:
+        while True:
+            directive = lane.get()
+            result = self.execute(directive)
+            if result is not None:
+                self._state.add_result(result)
+            with self._lock:
+                if result is not None:
+                    self._taken.discard(directive.id)
+
+    def _prepare(self, directive: Directive) -> Any:
+        return self._launcher.prepare(whole(directive.args, "epoch"))
+
+    def _go(self, directive: Directive) -> Any:
+        return self._launcher.go(directive.args)
+
+    def _checkpoint(self, directive: Directive) -> Any:
+        order = _save_order(directive.args, self._state.epoch)
+        pause = bool(directive.args.get("pause"))
+        if not self._state.is_running:
+            raise OperationFailed("no process")
+        if not order.copies:
+            if pause:
+                self._conversation.pause(order.step)
+            return {"step": order.step}
+        if not self._settings.store:
+            raise OperationFailed("this pod has no store mounted")
+        if self._state.step >= order.step:
+            raise OperationFailed("past", {"step": self._state.step})
+        self._conversation.ask_checkpoint(order, pause=pause, directive=directive.id)
+        if self._state.last_exit is not None and self._state.result_of(directive.id) is None:
+            self._conversation.ended()  # it ended while we asked
+        return _LATER
+
+    def _pause(self, directive: Directive) -> Any:
+        self._conversation.pause(whole(directive.args, "step", default=0))
+        return None
+
+    def _resume(self, _directive: Directive) -> Any:
+        self._conversation.resume()
+        return None
+
+    def _update_servers(self, directive: Directive) -> Any:
+        args = directive.args
+        members = args.get("members")
+        if not isinstance(members, list):
+            raise BadArguments("members must be a list")
+        message = {
+            "psEpoch": whole(args, "psEpoch"),
+            "step": whole(args, "step", default=0),
+            "members": members,
+        }
+        self._conversation.update_servers(message)
+        return None
+
+    def _store(self, directive: Directive) -> Any:
+        return storeops.run(self._settings.store, directive.args)
+
+    def _dump_stacks(self, _directive: Directive) -> Any:
+        self._launcher.dump_stacks()
+        return None
+
+    def _drain(self, _directive: Directive) -> Any:
+        self._launcher.drain()
+        return None
+
+
+def _save_order(args: Mapping[str, Any], epoch: int) -> SaveOrder:
+    ckpt, step = text(args, "ckpt"), whole(args, "step")
+    if step_of(ckpt) != step:
+        raise BadArguments("checkpoint %s does not name step %d" % (ckpt, step))
+    copies = args.get("copies")
+    if not isinstance(copies, list) or len(copies) > _MAX_COPIES:
+        raise BadArguments("copies must be a list of at most %d numbers" % _MAX_COPIES)
+    numbers: Tuple[int, ...] = tuple(whole({"copy": copy}, "copy") for copy in copies)
+    return SaveOrder(ckpt, step, whole(args, "shard", default=0), numbers, epoch)

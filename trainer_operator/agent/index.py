@@ -1,0 +1,271 @@
+"""The index of one copy of one shard: which chunks make which tensor; writing, checking and reading a copy (CK3, CK5).
+
+    line 1   {"v": 1, "ckpt", "step", "epoch", "shard", "copy", "meta"}
+    then     {"name", "dtype", "shape", "chunks": [{"sha256", "length"}, ...]}   one line per tensor
+    last     {"end": number of tensors}   so that an index cut at a line's end is seen to be torn
+
+Chunks are at most 16 MiB, belong to one tensor and one copy, and carry their hash as name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
+
+from trainer_operator.agent import packed as packed_files
+from trainer_operator.agent import store
+from trainer_operator.agent.store import CheckpointDir, Malformed, StoreError
+
+CHUNK_BYTES = 16 * 1024 * 1024
+MAX_INDEX_BYTES = 64 * 1024 * 1024
+
+
+class NotRestorable(StoreError):
+    """A checkpoint cannot be used for a restore; the message says why."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A piece of a tensor."""
+
+    sha256: str
+    length: int
+
+
+@dataclass(frozen=True)
+class IndexedTensor:
+    """A tensor and its pieces in order."""
+
+    name: str
+    dtype: str
+    shape: Tuple[int, ...]
+    chunks: Tuple[Chunk, ...]
+
+
+@dataclass(frozen=True)
+class Index:
+    """One parsed index."""
+
+    ckpt: str
+    step: int
+    epoch: int
+    shard: int
+    copy: int
+    meta: Mapping[str, Any]
+    tensors: Tuple[IndexedTensor, ...]
+
+
+def write_copy(
+    where: CheckpointDir, source: packed_files.Packed, *, shard: int, copy: int, epoch: int
+) -> Tuple[str, int]:
+    """Write the chunks of a copy, then its index; return the hash of the index and the bytes of the tensors.
+
+    Guarantees: on return everything is durable, so that the ack may be written (QR3). A copy that was written before
+    with the same content is left as it is; one with other content is refused.
+    Raises: StoreError, OSError.
+    """
+    lines: List[bytes] = [
+        _line(
+            {
+                "v": store.VERSION,
+                "ckpt": where.ckpt,
+                "step": source.step,
+                "epoch": epoch,
+                "shard": shard,
+                "copy": copy,
+                "meta": dict(source.meta),
+            }
+        )
+    ]
+    total = 0
+    with open(source.path, "rb") as file:
+        file.seek(source.data_start)
+        for tensor in source.tensors:
+            chunks = []
+            left = tensor.length
+            while left:
+                data = file.read(min(CHUNK_BYTES, left))
+                if not data:
+                    raise Malformed("%s ends inside tensor %s" % (os.path.basename(source.path), tensor.name))
+                sha256 = hashlib.sha256(data).hexdigest()
+                store.create_if_absent(where.chunk(copy, sha256), data)
+                chunks.append({"sha256": sha256, "length": len(data)})
+                left -= len(data)
+            total += tensor.length
+            lines.append(
+                _line(
+                    {
+                        "name": tensor.name,
+                        "dtype": tensor.dtype,
+                        "shape": list(tensor.shape),
+                        "chunks": chunks,
+                    }
+                )
+            )
+    lines.append(_line({"end": len(source.tensors)}))
+    raw = b"".join(lines)
+    if len(raw) > MAX_INDEX_BYTES:
+        raise Malformed(
+            "the index of shard %d would have %d bytes; at most 64 MiB are read" % (shard, len(raw))
+        )
+    path = where.index(shard, copy)
+    if not store.create_if_absent(path, raw) and store.read_bounded(path, MAX_INDEX_BYTES) != raw:
+        raise StoreError("shard %d copy %d of %s exists with other content" % (shard, copy, where.ckpt))
+    return hashlib.sha256(raw).hexdigest(), total
+
+
+def parse(raw: bytes) -> Index:
+    """Parse an index.
+
+    Raises: Malformed when it is torn, unsafe, too large or of another version.
+    """
+    if len(raw) > MAX_INDEX_BYTES:
+        raise Malformed("index of %d bytes; at most 64 MiB are read" % len(raw))
+    if not raw.endswith(b"\n"):
+        raise Malformed("index is torn: its last line has no end")
+    lines = raw[:-1].split(b"\n")
+    header = store.parse_record(lines[0], "index")
+    tensors: List[IndexedTensor] = []
+    end: Optional[int] = None
+    try:
+        for line in lines[1:]:
+            if end is not None:
+                raise Malformed("index goes on after its end")
+            entry: Dict[str, Any] = json.loads(line)
+            if "end" in entry:
+                end = int(entry["end"])
+            else:
+                tensors.append(_parse_tensor(entry))
+        ckpt, meta = str(header["ckpt"]), dict(header["meta"])
+        step, epoch, shard, copy = (int(header[name]) for name in ("step", "epoch", "shard", "copy"))
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise Malformed("index has a line that cannot be read: %s" % error) from error
+    store.step_of(ckpt)
+    if end != len(tensors):
+        raise Malformed("index is torn: %s tensors announced, %d found" % (end, len(tensors)))
+    return Index(ckpt, step, epoch, shard, copy, meta, tuple(tensors))
+
+
+def check_restorable(where: CheckpointDir, shard: Optional[int]) -> store.Decision:
+    """Check that a checkpoint exists (CK1) and that one copy of the shard is there with the right sizes.
+
+    Raises: NotRestorable.
+    """
+    decision = _committed(where)
+    if shard is not None:
+        problems = []
+        for copy, sha256 in sorted(decision.shards.get(shard, {}).items()):
+            try:
+                _check_sizes(where, copy, _read_index(where, shard, copy, sha256=sha256))
+            except (StoreError, OSError) as error:
+                problems.append("copy %d: %s" % (copy, error))
+            else:
+                return decision
+        raise NotRestorable(
+            "shard %d of %s has no usable copy (%s)"
+            % (shard, where.ckpt, "; ".join(problems) or "none committed")
+        )
+    return decision
+
+
+def read_shard(where: CheckpointDir, shard: int) -> Tuple[Index, Dict[str, bytearray]]:
+    """Read one shard from the first copy whose every chunk matches its hash.
+
+    Raises: NotRestorable when no copy does.
+    """
+    decision = _committed(where)
+    problems = []
+    for copy, sha256 in sorted(decision.shards.get(shard, {}).items()):
+        try:
+            index = _read_index(where, shard, copy, sha256=sha256)
+            return index, {tensor.name: _read_tensor(where, copy, tensor.chunks) for tensor in index.tensors}
+        except (StoreError, OSError) as error:
+            problems.append("copy %d: %s" % (copy, error))
+    raise NotRestorable(
+        "shard %d of %s has no good copy (%s)" % (shard, where.ckpt, "; ".join(problems) or "none committed")
+    )
+
+
+def verify(where: CheckpointDir) -> Tuple[int, List[str]]:
+    """Read and hash every committed copy; return the bytes checked and what is bad, by name (PB1)."""
+    decision = _committed(where)
+    checked, bad = 0, []
+    for shard, copies in sorted(decision.shards.items()):
+        for copy, sha256 in sorted(copies.items()):
+            try:
+                index = _read_index(where, shard, copy, sha256=sha256)
+                for tensor in index.tensors:
+                    checked += len(_read_tensor(where, copy, tensor.chunks))
+            except (StoreError, OSError) as error:
+                bad.append("shard %d copy %d: %s" % (shard, copy, error))
+    return checked, bad
+
+
+def shard_for(shards: Iterable[int], *, role: str, index: int, rank: int) -> int:
+    """Return the shard that a member reads: a server its own, a trainer any, since its state is replicated."""
+    known = sorted(shards)
+    if role == "ps" or not known:
+        return index
+    return rank if rank in known else known[rank % len(known)]
+
+
+def _committed(where: CheckpointDir) -> store.Decision:
+    try:
+        decision = store.read_decision(where)
+    except (Malformed, OSError) as error:
+        raise NotRestorable("the DECISION of %s cannot be read: %s" % (where.ckpt, error)) from error
+    if decision is None:
+        raise NotRestorable("%s has no DECISION" % where.ckpt)
+    if not decision.committed:
+        raise NotRestorable("%s was aborted: %s" % (where.ckpt, decision.reason or "no reason given"))
+    if store.is_collected(where):
+        raise NotRestorable("%s has a tombstone; its content is being deleted" % where.ckpt)
+    return decision
+
+
+def _read_index(where: CheckpointDir, shard: int, copy: int, *, sha256: str) -> Index:
+    raw = store.read_bounded(where.index(shard, copy), MAX_INDEX_BYTES)
+    if hashlib.sha256(raw).hexdigest() != sha256:
+        raise Malformed("its index does not match the hash in DECISION")
+    index = parse(raw)
+    if (index.ckpt, index.shard, index.copy) != (where.ckpt, shard, copy):
+        raise Malformed("its index belongs to %s shard %d copy %d" % (index.ckpt, index.shard, index.copy))
+    return index
+
+
+def _check_sizes(where: CheckpointDir, copy: int, index: Index) -> None:
+    for chunk in (chunk for tensor in index.tensors for chunk in tensor.chunks):
+        size = os.stat(where.chunk(copy, chunk.sha256)).st_size
+        if size != chunk.length:
+            raise Malformed("chunk %s has %d bytes, not %d" % (chunk.sha256[:12], size, chunk.length))
+
+
+def _read_tensor(where: CheckpointDir, copy: int, chunks: Iterable[Chunk]) -> bytearray:
+    data = bytearray()
+    for chunk in chunks:
+        piece = store.read_bounded(where.chunk(copy, chunk.sha256), chunk.length)
+        if len(piece) != chunk.length or hashlib.sha256(piece).hexdigest() != chunk.sha256:
+            raise Malformed("chunk %s is damaged" % chunk.sha256[:12])
+        data += piece
+    return data
+
+
+def _parse_tensor(entry: Mapping[str, Any]) -> IndexedTensor:
+    name = str(entry["name"])
+    packed_files.check_name(name)
+    chunks = []
+    for chunk in entry["chunks"]:
+        sha256, length = str(chunk["sha256"]), int(chunk["length"])
+        if len(sha256) != 64 or not 0 < length <= 256 * 1024 * 1024:
+            raise Malformed("tensor %s has a chunk without a usable hash or length" % name)
+        chunks.append(Chunk(sha256, length))
+    return IndexedTensor(
+        name, str(entry["dtype"]), tuple(int(size) for size in entry["shape"]), tuple(chunks)
+    )
+
+
+def _line(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(record, sort_keys=True, separators=(",", ":")).encode() + b"\n"

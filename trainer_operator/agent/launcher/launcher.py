@@ -1,0 +1,182 @@
+"""The launcher's decisions: which process may run, and what its end means (ME3, ME4, AG1).
+
+    Prepare(E)   ends whatever belongs to an older epoch, reserves a port; nothing runs afterwards
+    Go(E)        starts the process of the prepared epoch; again, with another directive id, when it ended
+
+A process that Prepare ends leaves no exit behind: it did what it was told, and an exit would read as a crash.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from trainer_operator.agent import index, ring, store
+from trainer_operator.agent.conversation import Conversation
+from trainer_operator.agent.lastwords import fingerprint, redact
+from trainer_operator.agent.launcher.environment import child_environment
+from trainer_operator.agent.launcher.ports import PortReservation
+from trainer_operator.agent.launcher.process import Process, StartFailed
+from trainer_operator.agent.settings import Settings
+from trainer_operator.agent.state import State
+from trainer_operator.agent.storeops import OperationFailed, whole
+
+
+class Launcher:
+    """Owns the training process.
+
+    Guarantees: at most one process; none of an epoch below the prepared one; none after `close`.
+    Assumptions: `prepare`, `go` and `drain` are called from one thread.
+    """
+
+    def __init__(
+        self,
+        command: List[str],
+        *,
+        environment: Mapping[str, str],
+        settings: Settings,
+        state: State,
+        conversation: Conversation,
+        log: Callable[[str], None],
+    ) -> None:
+        self._command, self._environment = command, environment
+        self._settings, self._state, self._conversation = settings, state, conversation
+        self._log = log
+        self._lock = threading.Lock()
+        self._process: Optional[Process] = None
+        self._replaced: Optional[Process] = None
+        self._closed = False
+        self._port = PortReservation(settings.pod_ip)
+
+    def prepare(self, epoch: int) -> Dict[str, Any]:
+        """End what runs, reserve a port and return it.
+
+        Raises: OperationFailed when no port can be reserved; then nothing runs and the epoch is not prepared.
+        """
+        if epoch <= self._state.prepared:
+            return {"port": self._port.port}
+        process = self._process
+        if process is not None and process.is_alive:
+            self._replaced = process
+            process.stop(self._settings.stop_budget)
+        try:
+            port = self._port.renew()
+        except OSError as error:
+            raise OperationFailed(
+                "no port can be reserved on %s: %s" % (self._settings.pod_ip, error.strerror)
+            ) from error
+        self._state.prepare(epoch, port)
+        return {"port": port}
+
+    def go(self, args: Mapping[str, Any]) -> Dict[str, Any]:
+        """Start the process of an epoch; one that runs already, or is older than the prepared one, is done.
+
+        A running process of this epoch is never ended here, whatever its psEpoch: it hears of that by UpdatePS
+        (PSR2).
+        Raises: OperationFailed, BadArguments, StoreError, OSError.
+        """
+        epoch, ps_epoch = whole(args, "epoch"), whole(args, "psEpoch", default=0)
+        restore_step = whole(args, "restoreStep", default=0)
+        if epoch < self._state.prepared:
+            return {"stale": True}
+        if self._state.is_running and self._state.epoch == epoch:
+            return {"run": "already"}
+        if epoch > self._state.prepared:
+            raise OperationFailed("epoch %d is not prepared" % epoch, {"prepared": self._state.prepared})
+        self._check_restore(args)
+        ring.cut(self._settings.ring_folder, restore_step)
+        with self._lock:
+            if self._closed:
+                raise OperationFailed("the pod is ending")
+            self._spawn(args, epoch, ps_epoch, restore_step=restore_step)
+        return {"pid": self._process.pid if self._process is not None else None}
+
+    def drain(self) -> None:
+        """Ask the process to end; its exit is reported as it is."""
+        if self._process is not None and self._process.is_alive:
+            self._state.entered("draining")
+            self._process.signal(signal.SIGTERM)
+
+    def dump_stacks(self) -> None:
+        """Have the process write its stacks to stderr, if it can; without the SDK the signal would end it.
+
+        Raises: OperationFailed.
+        """
+        if self._process is None or not self._process.is_alive or not self._conversation.can_dump:
+            raise OperationFailed("no process that can dump its stacks")
+        self._process.signal(signal.SIGUSR1)
+
+    def close(self, budget: float) -> None:
+        """End the process and start none again."""
+        with self._lock:
+            self._closed = True
+            process = self._process
+        if process is not None and process.is_alive:
+            process.stop(budget)
+
+    def _spawn(self, args: Mapping[str, Any], epoch: int, ps_epoch: int, *, restore_step: int) -> None:
+        os.makedirs(self._settings.ring_folder, exist_ok=True)
+        os.makedirs(self._settings.spool_folder, exist_ok=True)
+        environment = child_environment(
+            self._environment,
+            args,
+            settings=self._settings,
+            socket_path=self._conversation.server.path,
+            port=self._port.port,
+        )
+        self._conversation.begin()
+        self._port.release()
+        self._state.spawn(epoch, ps_epoch, step=restore_step)
+        try:
+            self._process = Process(self._command, environment=environment, on_exit=self._exited)
+        except StartFailed as error:
+            self._state.exited(error.code, 0, fingerprint=None, tail=str(error))
+            raise OperationFailed("spawn: %s" % error, {"code": error.code}) from error
+        self._state.spawned(self._process.pid)
+        self._log("started process %d for epoch %d at step %d" % (self._process.pid, epoch, restore_step))
+        self._process.watch()
+
+    def _exited(self, process: Process, code: int, number: int) -> None:
+        self._conversation.ended()
+        self._port.retake()
+        if process is self._replaced:
+            self._log("ended process %d for the next epoch" % process.pid)
+            return
+        tail = redact(process.tail(), self._environment)
+        ended = self._state.exited(
+            code, number, fingerprint=None if number else fingerprint(tail), tail=tail[-2048:]
+        )
+        how = "signal %d" % number if number else "exit code %d" % code
+        self._log("process %d ended with %s after step %d" % (process.pid, how, ended.step))
+
+    def _check_restore(self, args: Mapping[str, Any]) -> None:
+        """Refuse to start from a checkpoint that does not exist or is not whole.
+
+        Raises: OperationFailed.
+        """
+        restore = args.get("restore")
+        if not isinstance(restore, Mapping):
+            return
+        ckpt = str(restore.get("ckpt", ""))
+        if not self._settings.store:
+            raise OperationFailed("restore: this pod has no store mounted", {"ckpt": ckpt})
+        identity = self._settings.identity
+        try:
+            where = store.CheckpointDir(self._settings.store, ckpt)
+            decision = index.check_restorable(where, None)
+            if not _is_pulled_from_servers(args, identity.role):
+                rank = whole(args, "rank", default=0)
+                shard = index.shard_for(decision.shards, role=identity.role, index=identity.index, rank=rank)
+                index.check_restorable(where, shard)
+        except (store.StoreError, OSError) as error:
+            raise OperationFailed("restore: %s" % error, {"ckpt": ckpt}) from error
+
+
+def _is_pulled_from_servers(args: Mapping[str, Any], role: str) -> bool:
+    """Whether this member gets its state from parameter servers and reads no shard."""
+    members = args.get("members")
+    if role == "ps" or not isinstance(members, list):
+        return False
+    return any(isinstance(member, Mapping) and member.get("role") == "ps" for member in members)

@@ -1,0 +1,82 @@
+"""The checkpoint writer: takes what the SDK handed over and makes durable copies, while training goes on (QR3, CS11)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+from dataclasses import dataclass
+from typing import Callable, Optional, Tuple
+
+from trainer_operator.agent import index, packed, store
+from trainer_operator.agent.settings import Settings
+from trainer_operator.agent.state import CopyAck, State
+
+
+@dataclass(frozen=True)
+class SaveOrder:
+    """What the operator asked of this member for one checkpoint."""
+
+    ckpt: str
+    step: int
+    shard: int
+    copies: Tuple[int, ...]
+    epoch: int
+
+
+class Saver:
+    """Writes copies one after the other in one thread.
+
+    Guarantees: each copy of an order ends in exactly one ack, good or bad; a good one is reported only after chunks,
+    index and ack are durable in the store (IV11). The data outlives the process that made it.
+    """
+
+    def __init__(self, settings: Settings, state: State, *, log: Callable[[str], None]) -> None:
+        self._settings, self._state, self._log = settings, state, log
+        self._queue: "queue.Queue[Optional[Tuple[SaveOrder, str]]]" = queue.Queue()
+        self._thread = threading.Thread(target=self._work, name="saver", daemon=True)
+        self._thread.start()
+
+    def enqueue(self, order: SaveOrder, path: str) -> None:
+        """Write the copies of an order from a packed file, then delete the file."""
+        self._queue.put((order, path))
+
+    def fail(self, order: SaveOrder, reason: str) -> None:
+        """Report that no copy of an order will come."""
+        for copy in order.copies:
+            self._state.add_ack(CopyAck(order.ckpt, order.shard, copy, 0, order.step, False, reason))
+
+    def wait_idle(self, timeout: float) -> bool:
+        """Stop after what is queued; false when time ran out."""
+        self._queue.put(None)
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        while True:
+            item = self._queue.get()
+            if item is None:
+                return
+            order, path = item
+            try:
+                self._save(order, path)
+            except (store.StoreError, OSError, ValueError) as error:
+                self._log("checkpoint %s was not saved: %s" % (order.ckpt, error))
+                self.fail(order, str(error))
+            finally:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+
+    def _save(self, order: SaveOrder, path: str) -> None:
+        source = packed.read_header(path)
+        if source.step != order.step:
+            raise store.Malformed("the process saved step %d instead of %d" % (source.step, order.step))
+        packed.verify(source)
+        where = store.CheckpointDir(self._settings.store, order.ckpt)
+        identity = self._settings.identity
+        for copy in order.copies:
+            sha256, size = index.write_copy(where, source, shard=order.shard, copy=copy, epoch=order.epoch)
+            ack = store.Ack(sha256, size, identity.pod_uid, identity.node, order.step, order.epoch)
+            store.write_ack(where, order.shard, copy, ack=ack)
+            self._state.add_ack(CopyAck(order.ckpt, order.shard, copy, size, order.step, True))

@@ -1,0 +1,337 @@
+"""What the agent knows of its process, shared by the threads that learn it and those that report it.
+
+One lock, short sections, no I/O inside. `news()` marks what must be told at once: an exit, a phase, a preparation, an
+ack or a result (TX6); mere steps wait for the next beat.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Tuple
+
+Clock = Callable[[], float]
+MAX_RESULTS = 512
+PHASES = ("init", "rendezvous", "train", "checkpoint", "eval", "waiting_ps", "paused", "draining", "done")
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How the process ended. `code` is 128 + signal when a signal ended it."""
+
+    code: int
+    sig: int
+    step: int
+    fingerprint: Optional[str]
+    tail: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a directive."""
+
+    id: str
+    ok: bool
+    value: Any = None  # JSON edge: its shape depends on the directive
+    error: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class CopyAck:
+    """One copy of one shard that is durable, or why it is not."""
+
+    ckpt: str
+    shard: int
+    copy: int
+    bytes: int
+    step: int
+    ok: bool
+    error: Optional[str] = None
+
+
+@dataclass
+class Progress:
+    """What the SDK said of the current run. Ages are counted from these monotonic times."""
+
+    step: int = 0
+    step_at: float = 0.0
+    phase: str = "init"
+    phase_at: float = 0.0
+    dt_ms: Deque[float] = field(default_factory=lambda: deque(maxlen=16))
+    samples: int = 0
+    data_epoch: int = 0
+    metrics: Dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class View:
+    """A consistent copy of the state, for one beat."""
+
+    epoch: int
+    ps_epoch: int
+    run: int
+    seq: int
+    port: int
+    proc: str
+    pid: Optional[int]
+    exit: Optional[Exit]
+    prepared: int
+    step: int
+    step_age: float
+    phase: str
+    phase_age: float
+    dt_ms: Tuple[float, ...]
+    samples: int
+    data_epoch: int
+    metrics: Mapping[str, float]
+    acks: Tuple[CopyAck, ...]
+    results: Tuple[Result, ...]
+
+
+class State:
+    """The facts behind the beats.
+
+    Guarantees: `prepared`, `run` and `seq` only rise; results are kept by directive id, so that a repeated directive
+    finds what it did before (MG1).
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._urgent = threading.Event()
+        self._progress = Progress()
+        self._epoch = 0
+        self._ps_epoch = 0
+        self._run = 0
+        self._seq = 0
+        self._port = 0
+        self._proc = "none"
+        self._pid: Optional[int] = None
+        self._exit: Optional[Exit] = None
+        self._exited_at: Optional[float] = None
+        self._prepared = 0
+        self._acks: "OrderedDict[Tuple[str, int, int], CopyAck]" = OrderedDict()
+        self._results: "OrderedDict[str, Result]" = OrderedDict()
+        self._told: Dict[str, None] = {}
+        self.heard_at: Optional[float] = None
+
+    # -- read
+
+    def view(self) -> View:
+        """Take a copy for the next beat; raises `seq`."""
+        with self._lock:
+            self._seq += 1
+            now, progress = self._clock(), self._progress
+            return View(
+                self._epoch,
+                self._ps_epoch,
+                self._run,
+                self._seq,
+                self._port,
+                self._proc,
+                self._pid,
+                self._exit,
+                self._prepared,
+                progress.step,
+                max(0.0, now - progress.step_at),
+                progress.phase,
+                max(0.0, now - progress.phase_at),
+                tuple(progress.dt_ms),
+                progress.samples,
+                progress.data_epoch,
+                dict(progress.metrics),
+                tuple(self._acks.values()),
+                tuple(result for key, result in self._results.items() if key not in self._told),
+            )
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process exists."""
+        return self._proc in ("starting", "running")
+
+    @property
+    def step(self) -> int:
+        """The last finished step of this run."""
+        return self._progress.step
+
+    @property
+    def phase(self) -> str:
+        """The phase of this run."""
+        return self._progress.phase
+
+    @property
+    def epoch(self) -> int:
+        """The membership epoch of the process."""
+        return self._epoch
+
+    @property
+    def ps_epoch(self) -> int:
+        """The parameter-server epoch that the process has taken."""
+        return self._ps_epoch
+
+    @property
+    def prepared(self) -> int:
+        """The highest epoch prepared."""
+        return self._prepared
+
+    @property
+    def last_exit(self) -> Optional[Exit]:
+        """How the last process ended, if none runs."""
+        return self._exit
+
+    def silent_for(self) -> Optional[float]:
+        """Seconds since both the process ended and the operator was heard; None while a process may come or runs."""
+        with self._lock:
+            if self._exited_at is None or self._proc != "exited":
+                return None
+            return self._clock() - max(self._exited_at, self.heard_at or 0.0)
+
+    # -- urgency
+
+    def news(self) -> None:
+        """Ask for a beat at once."""
+        self._urgent.set()
+
+    def wait_news(self, timeout: float) -> bool:
+        """Wait until there is something urgent; consumes it."""
+        found = self._urgent.wait(timeout)
+        self._urgent.clear()
+        return found
+
+    # -- the process
+
+    def prepare(self, epoch: int, port: int) -> None:
+        """Note that nothing older than this epoch runs any more, and where the process will listen."""
+        with self._lock:
+            self._prepared = max(self._prepared, epoch)
+            self._port, self._proc, self._pid, self._exit = port, "none", None, None
+            self._exited_at = None
+            self._set_phase("init")
+        self.news()
+
+    def spawn(self, epoch: int, ps_epoch: int, *, step: int) -> None:
+        """Begin a new run: what was known of the last one is void (TX7)."""
+        with self._lock:
+            self._run += 1
+            self._epoch, self._ps_epoch = epoch, ps_epoch
+            self._proc, self._pid, self._exit, self._exited_at = "starting", None, None, None
+            now = self._clock()
+            self._progress = Progress(step=step, step_at=now, phase="init", phase_at=now)
+
+    def spawned(self, pid: int) -> None:
+        """Note the pid of the run."""
+        with self._lock:
+            self._proc, self._pid = "running", pid
+        self.news()
+
+    def exited(self, code: int, sig: int, *, fingerprint: Optional[str], tail: str) -> Exit:
+        """Note how the run ended."""
+        with self._lock:
+            self._exit = Exit(code, sig, self._progress.step, fingerprint, tail)
+            self._proc, self._pid = "exited", None
+            self._exited_at = self._clock()
+            if code == 0 and sig == 0:
+                self._set_phase("done")
+            result = self._exit
+        self.news()
+        return result
+
+    # -- progress
+
+    def stepped(self, step: int, *, samples: int, dt_ms: List[float], metrics: Mapping[str, float]) -> None:
+        """Note a finished step; the first one of a run, and one after a wait, is also a change of phase."""
+        with self._lock:
+            progress = self._progress
+            first = progress.phase in ("init", "rendezvous", "waiting_ps")
+            progress.step, progress.step_at = step, self._clock()
+            progress.samples = max(progress.samples, samples)
+            progress.dt_ms.extend(dt_ms)
+            progress.metrics.update(metrics)
+            if first:
+                self._set_phase("train")
+        if first:
+            self.news()
+
+    def entered(self, phase: str) -> None:
+        """Note a phase that the process announced."""
+        with self._lock:
+            changed = self._progress.phase not in (phase, "draining")
+            if changed:
+                self._set_phase(phase)
+        if changed:
+            self.news()
+
+    def finished_data_epoch(self, number: int, metrics: Mapping[str, float]) -> None:
+        """Note a finished pass over the data."""
+        with self._lock:
+            self._progress.data_epoch = max(self._progress.data_epoch, number)
+            self._progress.metrics.update(metrics)
+        self.news()
+
+    def rolled_to(self, ps_epoch: int, step: int) -> None:
+        """Note that the process took a new parameter-server epoch and stands at `step`."""
+        with self._lock:
+            self._ps_epoch = max(self._ps_epoch, ps_epoch)
+            self._progress.step, self._progress.step_at = step, self._clock()
+        self.news()
+
+    # -- acks and results
+
+    def add_ack(self, ack: CopyAck) -> None:
+        """Report a copy until its checkpoint is decided; a success is never replaced by a failure."""
+        with self._lock:
+            key = (ack.ckpt, ack.shard, ack.copy)
+            known = self._acks.get(key)
+            if known is None or not known.ok:
+                self._acks[key] = ack
+        self.news()
+
+    def decided(self, outcomes: Mapping[str, str]) -> None:
+        """Stop reporting the copies of checkpoints whose outcome the operator named."""
+        if outcomes:
+            with self._lock:
+                for key in [key for key in self._acks if key[0] in outcomes]:
+                    del self._acks[key]
+
+    @property
+    def has_undecided(self) -> bool:
+        """Whether copies wait for their decision."""
+        return bool(self._acks)
+
+    def add_result(self, result: Result) -> None:
+        """Keep what became of a directive."""
+        with self._lock:
+            self._results[result.id] = result
+            self._told.pop(result.id, None)
+            while len(self._results) > MAX_RESULTS:
+                old, _ = self._results.popitem(last=False)
+                self._told.pop(old, None)
+        self.news()
+
+    def result_of(self, directive: str) -> Optional[Result]:
+        """Return what became of a directive, if it was done."""
+        with self._lock:
+            return self._results.get(directive)
+
+    def listed(self, directives: List[str], reported: List[str]) -> bool:
+        """Take a reply's list: of what we had reported, results that it no longer lists are not reported again.
+
+        Returns whether the reply lists something already done: its result is reported again.
+        """
+        with self._lock:
+            for key in reported:
+                if key not in directives and key in self._results:
+                    self._told[key] = None
+            again = [key for key in directives if key in self._results]
+            for key in again:
+                self._told.pop(key, None)
+        return bool(again)
+
+    def heard(self) -> None:
+        """Note that the operator answered."""
+        with self._lock:
+            self.heard_at = self._clock()
+
+    def _set_phase(self, phase: str) -> None:
+        self._progress.phase, self._progress.phase_at = phase, self._clock()

@@ -1,0 +1,106 @@
+"""Store operations that the leader asks of an agent: it has the store mounted, the operator has not (BK, DE)."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any, Dict, Mapping
+
+from trainer_operator.agent import index, store
+from trainer_operator.agent.store import CheckpointDir, Decision
+
+
+class BadArguments(ValueError):
+    """A directive lacks something or holds the wrong type."""
+
+
+class OperationFailed(Exception):
+    """The operation was refused; `value` goes back beside the error."""
+
+    def __init__(self, message: str, value: Any = None) -> None:
+        super().__init__(message)
+        self.value = value
+
+
+def run(store_folder: str, args: Mapping[str, Any]) -> Dict[str, Any]:
+    """Carry out one operation and return its value.
+
+    Guarantees: repeatable; a decision that exists is returned, never changed (DE1).
+    Raises: OperationFailed, BadArguments, StoreError, OSError.
+    """
+    if not store_folder:
+        raise OperationFailed("this pod has no store mounted")
+    operation = text(args, "op")
+    where = CheckpointDir(store_folder, text(args, "ckpt"))
+    if operation == "intent":
+        store_id = store.write_store_id(store_folder)
+        intent = {key: value for key, value in args.items() if key not in ("op", "v")}
+        return {"created": store.write_intent(where, intent), "storeId": store_id}
+    if operation == "decide":
+        return _decide(where, args)
+    if operation == "collect":
+        try:
+            return {"deleted": store.collect(where)}
+        except store.NotDecided as error:
+            raise OperationFailed("undecided", {"ckpt": where.ckpt}) from error
+    if operation == "verify":
+        checked, bad = index.verify(where)
+        return {"ok": not bad, "bytes": checked, "bad": bad[:64]}
+    raise BadArguments("op is %r; known are intent, decide, collect, verify" % operation[:32])
+
+
+def _decide(where: CheckpointDir, args: Mapping[str, Any]) -> Dict[str, Any]:
+    outcome = text(args, "outcome")
+    reason, nonce = str(args.get("reason", "")), str(args.get("nonce") or secrets.token_hex(8))
+    step = whole(args, "step", default=store.step_of(where.ckpt))
+    epoch = whole(args, "epoch", default=0)
+    if outcome == store.ABORT:
+        return _value(store.decide_abort(where, step=step, epoch=epoch, reason=reason, nonce=nonce))
+    if outcome != store.COMMIT:
+        raise BadArguments("outcome is %r; known are commit and abort" % outcome[:32])
+    try:
+        decision = store.decide_commit(
+            where,
+            shards=whole(args, "shards"),
+            copies=whole(args, "copies"),
+            step=step,
+            epoch=epoch,
+            reason=reason,
+            nonce=nonce,
+        )
+    except store.QuorumNotReached as error:
+        raise OperationFailed("quorum", error.acks) from error
+    return _value(decision)
+
+
+def _value(decision: Decision) -> Dict[str, Any]:
+    return {
+        "outcome": decision.outcome,
+        "reason": decision.reason,
+        "nonce": decision.nonce,
+        "step": decision.step,
+        "bytes": decision.bytes,
+        "copies": {str(shard): sorted(copies) for shard, copies in decision.shards.items()},
+        "digest": decision.digest,
+    }
+
+
+def text(args: Mapping[str, Any], name: str) -> str:
+    """Return a text argument.
+
+    Raises: BadArguments.
+    """
+    value = args.get(name)
+    if not isinstance(value, str) or not value:
+        raise BadArguments("%s must be a text, not %r" % (name, str(value)[:64]))
+    return value
+
+
+def whole(args: Mapping[str, Any], name: str, *, default: int = -1) -> int:
+    """Return a whole number that is 0 or more.
+
+    Raises: BadArguments.
+    """
+    value = args.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
+        raise BadArguments("%s must be a whole number, 0 or more, not %r" % (name, str(value)[:64]))
+    return value
