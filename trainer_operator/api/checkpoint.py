@@ -100,6 +100,7 @@ class CheckpointSpec(ApiModel):
             message="step can't be changed once set",
             allows=lambda old, new: old.step in (None, new.step),
             at="step",
+            shows="self.step",
         ),
         TransitionRule(
             cel="!has(oldSelf.id) || (has(self.id) && self.id == oldSelf.id)",

@@ -90,7 +90,9 @@ class _PlainDumper(yaml.SafeDumper):
 
 def _yaml(document: dict[str, Any]) -> str:
     # One line per text: wrapped ones repeat the deep indentation, a fifth of the file (CR2).
-    text: str = yaml.dump(document, Dumper=_PlainDumper, default_flow_style=None, width=100_000, allow_unicode=True)
+    text: str = yaml.dump(
+        document, Dumper=_PlainDumper, default_flow_style=None, width=100_000, allow_unicode=True
+    )
     return HEADER + text
 
 

@@ -52,6 +52,7 @@ class BackoffPolicy(ApiModel):
                 or backoff.base_seconds <= backoff.cap_seconds
             ),
             at="baseSeconds",
+            shows="self.baseSeconds",
         ),
     )
 

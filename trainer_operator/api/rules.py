@@ -32,7 +32,7 @@ class Rule:
     at: str = ""
     """Path of the offending field below `self`, with the names of the wire (`maxWorkers`)."""
     shows: str = ""
-    """CEL expression of the refused value, a bounded string; empty for others (a number in text has no bounded cost)."""
+    """CEL expression of the refused value; empty when there is no single value to show."""
 
     def __get_pydantic_json_schema__(
         self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -67,7 +67,9 @@ def _validation(*, cel: str, message: str, at: str, shows: str) -> dict[str, Any
     """Render one rule; the plain message is what the API server falls back to."""
     item: dict[str, Any] = {"rule": cel, "message": message}
     if shows:
-        item["messageExpression"] = f"{shows} + {_quoted(f' is not allowed: {message}')}"
+        # `format`, not `+`: the API server can't bound the cost of a number's text, except as an argument.
+        sentence = _quoted("%s is not allowed: " + message.replace("%", "%%"))
+        item["messageExpression"] = f"{sentence}.format([{shows}])"
     if at and not at.startswith("metadata."):  # the API server takes paths of the schema only
         item["fieldPath"] = f".{at}"
     return item

@@ -9,6 +9,8 @@ translation: what it doesn't know is an error at generation time with the path o
 | `X \| None`, default null        | X, without the default                                   |
 | `int \| str`                     | `x-kubernetes-int-or-string`                             |
 | one-value `Literal`             | `enum` of one                                            |
+| bounds beyond 2**53             | dropped: `format` says the same, and floats don't hold   |
+| fractional bounds               | error: cut to an integer where the value is one          |
 | exclusive bounds                | shifted for integers, boolean form for floats            |
 | `additionalProperties: false`   | dropped: pruning and strict validation do that           |
 | set                             | `x-kubernetes-list-type: set`                            |
@@ -70,6 +72,10 @@ _HANDLED = frozenset(
 )
 
 
+_EXACT = 2**53
+"""Integers beyond this have no exact float64."""
+
+
 class NotStructural(TypeError):
     """A model has no structural schema; the message names the field and the way out."""
 
@@ -110,7 +116,7 @@ def translate(
         result["description"] = " ".join(result["description"].split())
     if observed:
         result.pop(VALIDATIONS, None)
-    _translate_bounds(schema, result)
+    _translate_bounds(schema, result, path=path)
     if not (result.get("type") or result.get(INT_OR_STRING) or result.get(PRESERVE)):
         msg = f"{path}: the type is open; give one, or mark the field {PRESERVE}"
         raise NotStructural(msg)
@@ -163,20 +169,26 @@ def _united(
     raise NotStructural(msg)
 
 
-def _translate_bounds(schema: Schema, result: Schema) -> None:
-    """Write exclusive bounds as the older JSON schema does."""
+def _translate_bounds(schema: Schema, result: Schema, *, path: str) -> None:
+    """Write bounds that the API server keeps and compares as they are meant."""
     for exclusive, inclusive, step in (
         ("exclusiveMinimum", "minimum", 1),
         ("exclusiveMaximum", "maximum", -1),
     ):
-        bound = schema.get(exclusive)
-        if bound is None:
-            continue
-        if result.get("type") == "integer":
-            result[inclusive] = bound + step
-        else:
-            result[inclusive] = bound
+        strict = schema.get(exclusive)
+        if strict is not None and result.get("type") == "integer":
+            result[inclusive] = strict + step
+        elif strict is not None:
+            result[inclusive] = strict
             result[exclusive] = True
+        bound = result.get(inclusive, 0)
+        if bound % 1:
+            msg = (
+                f"{path}: a fractional bound; the API server cuts it when the value is whole, so write a rule"
+            )
+            raise NotStructural(msg)
+        if abs(bound) > _EXACT:
+            del result[inclusive]
 
 
 def _translate_object(
@@ -188,7 +200,7 @@ def _translate_object(
     observed: bool,
     within: tuple[str, ...],
 ) -> None:
-    if "properties" in schema:
+    if schema.get("properties"):
         result["properties"] = {
             name: translate(child, definitions, path=f"{path}.{name}", observed=observed, within=within)
             for name, child in schema["properties"].items()

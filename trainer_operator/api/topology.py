@@ -137,6 +137,7 @@ class PodSettings(ApiModel):
             message="shmSize is at most 1Ti",
             holds=lambda pod: pod.shm_size is None or parse_quantity(pod.shm_size) <= MAX_SHM_BYTES,
             at="shmSize",
+            shows="self.shmSize",
         ),
         Rule(
             cel="!has(self.volumeMounts) || self.volumeMounts.all(mount, "

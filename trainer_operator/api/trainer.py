@@ -55,6 +55,8 @@ __all__ = [
 
 MANAGER = f"{GROUP}/trainer-controller"
 
+MIN_INTERVAL_MINUTES = 0.05
+
 PositiveSeconds = Annotated[
     int, Field(ge=1, le=INT32_MAX, strict=True, json_schema_extra={"format": "int32"})
 ]
@@ -75,6 +77,7 @@ class Elastic(ApiModel):
             message="minWorkers must not be more than maxWorkers",
             holds=lambda elastic: elastic.max_workers is None or elastic.min_workers <= elastic.max_workers,
             at="minWorkers",
+            shows="self.minWorkers",
         ),
     )
 
@@ -98,7 +101,16 @@ class CheckpointPolicy(ApiModel):
     file:///directory."""
     prefix: SubPath | None = None
     """Relative path inside the bucket; namespace and Trainer are appended to it. The bucket's root when absent."""
-    interval_minutes: Annotated[float, Field(ge=0.05, le=525600)] = 15
+    interval_minutes: Annotated[
+        float,
+        Field(ge=0, le=525600),
+        Rule(
+            cel="self >= 0.05",
+            message="give at least 0.05 minutes (3 seconds)",
+            holds=lambda minutes: minutes >= MIN_INTERVAL_MINUTES,
+            shows="self",
+        ),
+    ] = 15
     """Minutes between two checkpoints, 0.05 or more. Default 15."""
     max_retention: Annotated[
         int, Field(ge=1, le=1000, strict=True, json_schema_extra={"format": "int32"})
@@ -344,6 +356,7 @@ class TrainerSpec(ApiModel):
                 or spec.topology.workers <= spec.elastic.max_workers
             ),
             at="topology.workers",
+            shows="self.topology.workers",
         ),
         Rule(
             cel="!has(self.elastic) || !has(self.elastic.minWorkers) "
@@ -351,6 +364,7 @@ class TrainerSpec(ApiModel):
             message="topology.workers must not be less than elastic.minWorkers",
             holds=lambda spec: spec.elastic is None or spec.topology.workers >= spec.elastic.min_workers,
             at="topology.workers",
+            shows="self.topology.workers",
         ),
     )
     transition_rules: ClassVar[tuple[TransitionRule, ...]] = (
