@@ -88,10 +88,10 @@ class HealthServer:
         app.router.add_get("/livez", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._serve_metrics)
-        runner = web.AppRunner(app, access_log=None)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         try:
-            await web.TCPSite(runner, self._host, self._port, shutdown_timeout=1.0).start()
+            await web.TCPSite(runner, self._host, self._port).start()
         except OSError:
             await runner.cleanup()
             raise
