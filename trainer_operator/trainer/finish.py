@@ -9,7 +9,14 @@ from trainer_operator.api.trainer import CleanPodPolicy, SuccessPolicy
 from trainer_operator.topology.members import MemberId
 from trainer_operator.trainer.change import stopped_at_checkpoint
 from trainer_operator.trainer.draft import CloseAgents, DeleteTrainer, Draft
-from trainer_operator.trainer.membership import ACTIVE, PREPARING, desired_members, live, members_of
+from trainer_operator.trainer.membership import (
+    ACTIVE,
+    PREPARING,
+    desired_members,
+    last_step,
+    live,
+    members_of,
+)
 from trainer_operator.trainer.ranges import format_members
 from trainer_operator.trainer.views import PodView
 
@@ -118,6 +125,7 @@ def suspend(draft: Draft) -> None:
             draft.event("Suspending", "spec.suspend is set: a checkpoint is taken, then the pods go")
         if not stopped_at_checkpoint(draft, CheckpointReason.PRE_EVICT):
             return
+    status.global_step = last_step(draft)  # the agents' word is gone with their pods
     for pods in draft.observed.pods.values():
         for pod in pods:
             draft.delete(pod)

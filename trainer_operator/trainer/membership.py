@@ -80,7 +80,9 @@ def after_failures(draft: Draft, group: list[Failure]) -> None:
         next_epoch(draft, desired_members(draft.observed.trainer), hit[0].reason)
         return
     servers = [failure for failure in hit if failure.member.role == "ps"]
-    if servers:
+    if (
+        servers and membership.ps_phase == SERVING
+    ):  # while Recovering nothing was served under the new number yet
         membership.ps_epoch += 1
         membership.ps_phase = RECOVERING
         membership.reason = servers[0].reason
@@ -120,6 +122,7 @@ def _prepare(draft: Draft, desired: frozenset[MemberId]) -> None:
     undecided = [checkpoint for checkpoint in draft.observed.checkpoints if checkpoint.open]
     if undecided and not draft.passed(membership.since, 30.0):
         return
+    reached = last_step(draft)
     chosen = newest_committed(draft.observed.checkpoints)
     step = chosen.step if chosen is not None else 0
     membership.phase = ACTIVE
@@ -131,7 +134,7 @@ def _prepare(draft: Draft, desired: frozenset[MemberId]) -> None:
     if has_servers(draft.observed.trainer):
         membership.ps_epoch += 1
         membership.ps_phase = SERVING
-    _roll_back(draft, step, membership.reason)
+    _roll_back(draft, reached, step)
     draft.event(
         "EpochStarted",
         f"membership epoch {membership.epoch} ({membership.reason}): {membership.members} from step {step}",
@@ -154,13 +157,14 @@ def _recover_servers(draft: Draft) -> None:
         return
     if _still_training(draft) and not draft.passed(membership.since, WAIT_FOR_WORKERS):
         return
+    reached = last_step(draft)
     common = set.intersection(*offers) if offers else {0}
     step = max(common, default=0)
     from_store = committed is not None and committed.step == step
     membership.restore_step = step
     membership.restore_from = committed.id if committed is not None and from_store else ""
     membership.ps_phase = SERVING
-    _roll_back(draft, step, membership.reason)
+    _roll_back(draft, reached, step)
     draft.event(
         "ParameterServerServing",
         f"parameter-server epoch {membership.ps_epoch} serves from step {step}; no worker was restarted",
@@ -177,10 +181,16 @@ def _still_training(draft: Draft) -> bool:
 
 
 def last_step(draft: Draft) -> int:
-    """Return the highest step that status or any member of the epoch knows of."""
-    agents = draft.observed.agents
-    steps = [agents[member].beat.step for member in members_of(draft) if member in agents]
-    return max([draft.status.global_step or 0, *steps])
+    """Return the highest step that status, or a member of the epoch that is running or just ended, knows of."""
+    membership = draft.status.membership
+    epoch = membership.epoch - (membership.phase == PREPARING)
+    server_epoch = membership.ps_epoch - (membership.ps_phase == RECOVERING)
+    steps = [
+        agent.beat.step
+        for agent in draft.observed.agents.values()
+        if agent.beat.epoch >= epoch and agent.beat.ps_epoch >= server_epoch
+    ]
+    return max([draft.status.global_step, *steps])
 
 
 def restore_failed(draft: Draft, results: dict[MemberId, str]) -> None:
@@ -201,10 +211,9 @@ def newest_committed(checkpoints: tuple[CheckpointView, ...]) -> CheckpointView 
     return max(good, key=lambda c: (c.step, c.sequence), default=None)
 
 
-def _roll_back(draft: Draft, step: int, reason: str) -> None:
+def _roll_back(draft: Draft, before: int, step: int) -> None:
     """Record every step that is lost; a voluntary change loses none (ME7)."""
-    status = draft.status
-    before = last_step(draft)
+    status, reason = draft.status, draft.status.membership.reason
     if step < before:
         status.last_rollback = Rollback(from_step=before, to_step=step, reason=reason, at=draft.observed.now)
         status.rollbacks += 1

@@ -119,6 +119,11 @@ def _active_phase(draft: Draft) -> Phase:
         and not _crashed(draft, everyone)
     ):
         return Phase.RUNNING  # a short phase inside a live process is no reason to call the job anything else
+    recovery, since = status.recovery, status.membership.since
+    if recovery is not None and recovery.detected_at and since and recovery.detected_at >= since:
+        return Phase.RECOVERING
+    if status.membership.reason in VOLUNTARY:
+        return Phase.SCALING
     return Phase.STARTING if status.membership.reason in {"Started", "Resumed"} else Phase.RECOVERING
 
 

@@ -1,0 +1,175 @@
+"""Membership under random faults: whatever breaks, the training ends, and every repeated step is on record."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulation.cluster import STEPS_PER_EPOCH, Cluster, rescale, trainer
+from trainer_operator.api.status import Phase, TrainerStatus
+from trainer_operator.topology.members import MemberId
+
+FAULTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("wait"), st.integers(1, 12)),
+        st.tuples(st.just("crash"), st.integers(0, 4)),
+        st.tuples(st.just("crash server"), st.just(0)),
+        st.tuples(st.just("delete"), st.integers(0, 4)),
+        st.tuples(st.just("delete server"), st.just(0)),
+        st.tuples(st.just("scale"), st.integers(1, 4)),
+        st.tuples(st.just("lose node"), st.integers(0, 2)),
+        st.tuples(st.just("return node"), st.integers(0, 2)),
+        st.tuples(st.just("new leader"), st.just(0)),
+        st.tuples(st.just("suspend"), st.integers(1, 5)),
+    ),
+    max_size=12,
+)
+
+
+def run(cluster: Cluster, faults, *, seconds_at_most: int = 900) -> None:
+    """Play the faults, a few seconds apart, then let the training come to its end."""
+    seen = cluster.trainer.status
+    for kind, number in [*faults, ("wait", 3)]:
+        inject(cluster, kind, number)
+        for _ in range(number if kind == "wait" else 2):
+            seen = one_pass(cluster, seen)
+    cluster.down.clear()
+    for _ in range(seconds_at_most):
+        seen = one_pass(cluster, seen)
+        if seen.phase in {Phase.SUCCEEDED, Phase.FAILED}:
+            return
+    raise AssertionError(f"not at its end: {seen.dump()}")
+
+
+def one_pass(cluster: Cluster, before: TrainerStatus) -> TrainerStatus:
+    cluster.reconcile()
+    after = cluster.trainer.status
+    check_progress(before, after)
+    cluster.tick()
+    return after
+
+
+def check_progress(before: TrainerStatus, after: TrainerStatus) -> None:
+    """ME7, TR02: a step falls only with a recorded rollback; epochs and counters never fall; the end is final."""
+    assert after.membership.epoch >= before.membership.epoch
+    assert after.membership.ps_epoch >= before.membership.ps_epoch
+    assert (after.failures, after.disruptions, after.restarts) >= (
+        before.failures,
+        before.disruptions,
+        before.restarts,
+    )
+    if after.global_step < before.global_step:
+        assert after.rollbacks > before.rollbacks
+        assert after.last_rollback is not None
+        assert after.last_rollback.to_step == after.global_step
+    if before.phase in {Phase.SUCCEEDED, Phase.FAILED}:
+        assert after.phase is before.phase
+
+
+def inject(cluster: Cluster, kind: str, number: int) -> None:
+    match kind:
+        case "crash":
+            cluster.crash(MemberId("worker", number))
+        case "crash server":
+            cluster.crash(MemberId("ps", number))
+        case "delete":
+            cluster.delete_pod(MemberId("worker", number))
+        case "delete server":
+            cluster.delete_pod(MemberId("ps", number))
+        case "scale":
+            rescale(cluster, number)
+        case "lose node":
+            cluster.lose_node(number)
+        case "return node":
+            cluster.down.discard(f"node-{number}")
+        case "new leader":
+            cluster.now += timedelta(
+                seconds=1
+            )  # nothing but status is carried over; the simulation does so always
+        case "suspend":
+            suspended = cluster.trainer.spec.suspend
+            spec = cluster.trainer.spec.model_copy(update={"suspend": not suspended})
+            cluster.trainer = cluster.trainer.model_copy(update={"spec": spec})
+
+
+def resume(cluster: Cluster) -> None:
+    spec = cluster.trainer.spec.model_copy(update={"suspend": False})
+    cluster.trainer = cluster.trainer.model_copy(update={"spec": spec})
+
+
+def check_steps(cluster: Cluster, rollbacks: list[tuple[int, int]]) -> None:
+    """No step is trained twice within one epoch and psEpoch; what is repeated lies above a recorded rollback."""
+    seen: set[tuple[int, int, int]] = set()
+    done: dict[int, tuple[int, int]] = {}
+    for epoch, servers, step in cluster.trained:
+        assert (epoch, servers, step) not in seen
+        seen.add((epoch, servers, step))
+        if step in done:
+            assert any(to < step for _, to in rollbacks), (
+                f"step {step} was repeated without a rollback on record"
+            )
+        done[step] = (epoch, servers)
+    assert sorted(done) == list(range(1, max(done) + 1))
+
+
+@pytest.mark.parametrize("servers", [0, 1, 2])
+@given(faults=FAULTS)
+def test_every_fault_sequence_ends_with_all_steps_trained(servers, faults):
+    """ME3, ME7, ME8, PSR2, PSR4, RC8, FT01, FT02, FT18: whatever happens, in any order."""
+    cluster = Cluster(trainer(servers=servers, workers=2))
+    rollbacks: list[tuple[int, int]] = []
+    original = cluster.reconcile
+
+    def recording():
+        before = cluster.trainer.status.rollbacks
+        decision = original()
+        if cluster.trainer.status.rollbacks > before:
+            last = cluster.trainer.status.last_rollback
+            rollbacks.append((last.from_step, last.to_step))
+        return decision
+
+    cluster.reconcile = recording
+    try:
+        run(cluster, [*faults, ("wait", 1)], seconds_at_most=0)
+    except AssertionError as unfinished:
+        if "not at its end" not in str(unfinished):
+            raise
+    resume(cluster)
+    if cluster.trainer.status.phase is not Phase.SUCCEEDED:
+        run(cluster, [])
+    assert cluster.trainer.status.phase is Phase.SUCCEEDED
+    assert cluster.trainer.status.global_step == cluster.trainer.spec.epochs * STEPS_PER_EPOCH
+    assert cluster.trainer.status.epochs_completed == cluster.trainer.spec.epochs
+    check_steps(cluster, rollbacks)
+
+
+@given(faults=FAULTS, servers=st.integers(0, 1))
+def test_a_settled_trainer_writes_nothing(faults, servers):
+    """TR17, ST7: without news the status stays the same, to the letter, and nothing is done."""
+    cluster = Cluster(trainer(servers=servers, workers=2))
+    for kind, number in faults:
+        inject(cluster, kind, number)
+        cluster.reconcile()
+        cluster.tick()
+    cluster.reconcile()
+    for _ in range(5):
+        cluster.reconcile()
+    before = cluster.trainer.status.dump()
+    decision = cluster.reconcile()
+    assert cluster.trainer.status.dump() == before
+    assert not [action for action in decision.actions if type(action).__name__ != "CloseAgents"]
+
+
+@given(crashes=st.lists(st.integers(0, 3), min_size=2, max_size=4, unique=True))
+def test_many_ranks_that_fail_together_are_one_restart_and_one_count(crashes):
+    """RC1: 1,000 crashed ranks are one restart."""
+    cluster = Cluster(trainer(workers=4))
+    for _ in range(5):
+        cluster.reconcile()
+        cluster.tick()
+    for index in crashes:
+        assert cluster.crash(MemberId("worker", index))
+    cluster.reconcile()
+    status = cluster.trainer.status
+    assert (status.failures, status.restarts, status.membership.epoch) == (1, 1, 2)

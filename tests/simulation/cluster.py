@@ -1,0 +1,299 @@
+"""A simulated cluster for `decide`: pods, agents and checkpoints that do what they are told, and faults.
+
+Nothing here is a mock of our code: `decide` runs as in the operator, with its status carried from pass to pass through
+the wire format. Kubernetes and the agents are reduced to what they promise.
+"""
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from trainer_operator.api.trainer import Trainer
+from trainer_operator.topology.beat import Beat, DirectiveResult, Exit
+from trainer_operator.topology.members import AgentView, Directive, MemberId
+from trainer_operator.trainer.decide import Decision, decide
+from trainer_operator.trainer.draft import CreateCheckpoint, CreatePod, DeletePod, MarkCorrupt
+from trainer_operator.trainer.views import CheckpointView, NodeView, Observed, PodView, Settings
+
+STEPS_PER_EPOCH = 10
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass
+class Agent:
+    """One agent with its process."""
+
+    member: MemberId
+    attempt: int
+    pod: str
+    boot: str
+    epoch: int = 0
+    ps_epoch: int = 0
+    run: int = 0
+    prepared: int = 0
+    proc: str = "none"
+    exit: Exit | None = None
+    step: int = 0
+    phase: str = "init"
+    age: float = 0.0
+    silent: bool = False
+    have: list[int] = field(default_factory=list)
+    done_ids: dict[str, DirectiveResult] = field(default_factory=dict)
+
+    def view(self, uid: str) -> AgentView:
+        beat = Beat(
+            v=1,
+            trainer="default/t",
+            tuid=uid,
+            pod=self.pod,
+            role=self.member.role,
+            idx=self.member.index,
+            attempt=self.attempt,
+            boot=self.boot,
+            seq=1,
+            epoch=self.epoch,
+            ps_epoch=self.ps_epoch,
+            run=self.run,
+            address=f"127.0.0.{self.member.index + 1}",
+            port=30000,
+            proc=self.proc,
+            exit=self.exit,
+            prepared=self.prepared,
+            step=self.step,
+            phase=self.phase,
+            data_epoch=self.step // STEPS_PER_EPOCH,
+            have=list(self.have),
+        )
+        return AgentView(beat, self.age, self.age, dict(self.done_ids))
+
+
+@dataclass
+class Cluster:
+    """Everything outside `decide`."""
+
+    trainer: Trainer
+    now: datetime = START
+    pods: dict[str, tuple[MemberId, PodView]] = field(default_factory=dict)
+    agents: dict[MemberId, Agent] = field(default_factory=dict)
+    checkpoints: dict[str, CheckpointView] = field(default_factory=dict)
+    down: set[str] = field(default_factory=set)
+    serial: int = 0
+    events: list[tuple[str, str]] = field(default_factory=list)
+    trained: list[tuple[int, int, int]] = field(default_factory=list)
+    """(membership epoch, psEpoch, step) of every step that was trained."""
+    corrupt: set[str] = field(default_factory=set)
+    last: Decision | None = None
+    settings: Settings = field(default_factory=lambda: Settings(voluntary_interval=0.0))
+
+    @property
+    def servers(self) -> bool:
+        return self.trainer.spec.topology.parameter_servers > 0
+
+    def observed(self) -> Observed:
+        by_member: dict[MemberId, list[PodView]] = {}
+        for member, pod in self.pods.values():
+            by_member.setdefault(member, []).append(pod)
+        return Observed(
+            trainer=self.trainer,
+            profile=None,
+            pods={member: tuple(sorted(pods, key=lambda p: p.attempt)) for member, pods in by_member.items()},
+            agents={member: agent.view(self.trainer.metadata.uid) for member, agent in self.agents.items()},
+            nodes={f"node-{n}": NodeView(ready=f"node-{n}" not in self.down) for n in range(4)},
+            checkpoints=tuple(self.checkpoints.values()),
+            now=self.now,
+            settings=self.settings,
+        )
+
+    def reconcile(self) -> Decision:
+        decision = decide(self.observed())
+        status = type(decision.status).read(
+            decision.status.dump()
+        )  # only what is on the wire survives a leader
+        self.trainer = self.trainer.model_copy(update={"status": status})
+        for action in decision.actions:
+            match action:
+                case CreatePod(member, attempt):
+                    self._create(member, attempt)
+                case DeletePod(name):
+                    self._delete(name)
+                case CreateCheckpoint(name, reason):
+                    if name not in self.checkpoints:
+                        self.checkpoints[name] = CheckpointView(
+                            name, "", 0, "Pending", "Unknown", str(reason), sequence=int(name[-5:])
+                        )
+                case MarkCorrupt(name):
+                    self.checkpoints[name] = replace(self.checkpoints[name], health="Corrupt")
+                case _:
+                    if hasattr(action, "message"):
+                        self.events.append((action.reason, action.message))
+        for member, directives in decision.directives.items():
+            for directive in directives:
+                self._obey(member, directive)
+        self.last = decision
+        return decision
+
+    def tick(self, seconds: float = 1.0) -> None:
+        """Let time pass: pods start, processes train, checkpoints commit."""
+        self.now += timedelta(seconds=seconds)
+        for name, (member, pod) in list(self.pods.items()):
+            if pod.terminating and pod.node not in self.down:
+                del self.pods[name]
+            elif pod.phase == "Pending" and pod.node not in self.down:
+                self.pods[name] = (member, replace(pod, phase="Running", ready=True))
+                if pod.attempt == self._newest(member):
+                    self.serial += 1
+                    self.agents[member] = Agent(member, pod.attempt, pod.uid, f"boot{self.serial}")
+        for member, agent in self.agents.items():
+            gone = not any(p.uid == agent.pod and p.node not in self.down for _, p in self.pods.values())
+            agent.age = agent.age + seconds if gone or agent.silent else 0.0
+            if gone:
+                agent.silent = True
+        self._train()
+        self._commit()
+
+    # -- faults
+
+    def crash(self, member: MemberId) -> bool:
+        agent = self.agents.get(member)
+        if agent is None or agent.silent or agent.proc != "running":
+            return False
+        agent.proc, agent.exit = "exited", Exit(code=1, step=agent.step)
+        return True
+
+    def delete_pod(self, member: MemberId) -> bool:
+        mine = [name for name, (owner, pod) in self.pods.items() if owner == member and not pod.terminating]
+        for name in mine:
+            self._delete(name)
+        return bool(mine)
+
+    def lose_node(self, number: int) -> None:
+        self.down.add(f"node-{number}")
+
+    # -- what Kubernetes and agents do
+
+    def _newest(self, member: MemberId) -> int:
+        return max(pod.attempt for owner, pod in self.pods.values() if owner == member)
+
+    def _create(self, member: MemberId, attempt: int) -> None:
+        name = f"{member}-a{attempt}"
+        assert name not in self.pods, f"pod {name} was created twice"
+        self.serial += 1
+        healthy = [n for n in range(4) if f"node-{n}" not in self.down]
+        node = f"node-{healthy[self.serial % len(healthy)]}"
+        self.pods[name] = (member, PodView(name, f"uid{self.serial}", attempt, node=node))
+
+    def _delete(self, name: str) -> None:
+        if name in self.pods:
+            member, pod = self.pods[name]
+            self.pods[name] = (member, replace(pod, terminating=True))
+            agent = self.agents.get(member)
+            if agent is not None and agent.pod == pod.uid:
+                agent.silent = True
+                agent.proc = "none"
+
+    def _obey(self, member: MemberId, directive: Directive) -> None:
+        agent = self.agents.get(member)
+        if agent is None or agent.silent or directive.id in agent.done_ids:
+            return
+        if directive.kind == "Prepare":
+            agent.proc, agent.exit, agent.phase = "none", None, "rendezvous"
+            agent.prepared = max(agent.prepared, directive.args["epoch"])
+        elif directive.kind == "Go":
+            restore = directive.args["restore"]
+            if restore is not None and restore["ckpt"] in self.corrupt:
+                agent.done_ids[directive.id] = DirectiveResult(
+                    directive.id, ok=False, error="restore: damaged"
+                )
+                return
+            agent.proc, agent.exit, agent.phase = "running", None, "train"
+            agent.run += 1
+            agent.epoch, agent.ps_epoch = directive.args["epoch"], directive.args["psEpoch"]
+            agent.step = directive.args["restoreStep"]
+        elif directive.kind == "UpdatePS":
+            agent.ps_epoch, agent.step, agent.phase = (
+                directive.args["psEpoch"],
+                directive.args["step"],
+                "train",
+            )
+        agent.done_ids[directive.id] = DirectiveResult(directive.id)
+
+    def _in_epoch(self) -> list[Agent]:
+        membership = self.trainer.status.membership
+        return [a for a in self.agents.values() if a.epoch == membership.epoch and not a.silent]
+
+    def _train(self) -> None:
+        """All members of one epoch take one step together, or none does."""
+        membership = self.trainer.status.membership
+        group = [a for a in self._in_epoch() if a.proc == "running"]
+        world = membership.world
+        trainers = [a for a in group if a.member.role != "ps"]
+        servers = [a for a in group if a.member.role == "ps"]
+        shards = self.trainer.spec.topology.parameter_servers
+        if len(servers) < shards:
+            for agent in trainers:
+                agent.phase = "waiting_ps"
+            return
+        if world == 0 or len(trainers) < world or any(a.ps_epoch != membership.ps_epoch for a in group):
+            return
+        if self._paused():
+            return
+        step = max(a.step for a in group) + 1
+        self.trained.append((membership.epoch, membership.ps_epoch, step))
+        for agent in group:
+            agent.step = step
+            agent.phase = "train"
+            if agent.member.role == "ps" and step % 5 == 0:
+                agent.have = [*agent.have, step][-3:]
+            if step >= self.trainer.spec.epochs * STEPS_PER_EPOCH and agent.member.role != "ps":
+                agent.proc, agent.exit, agent.phase = "exited", Exit(code=0, step=step), "done"
+
+    def _paused(self) -> bool:
+        flight = self.trainer.status.checkpoint_in_flight
+        change = self.trainer.status.pending_change
+        name = (
+            change.checkpoint
+            if change is not None
+            else (flight.name if flight is not None and flight.pause else "")
+        )
+        return bool(name) and name in self.checkpoints and self.checkpoints[name].state == "Committed"
+
+    def _commit(self) -> None:
+        membership = self.trainer.status.membership
+        for name, view in self.checkpoints.items():
+            if view.state != "Pending":
+                continue
+            group = [a for a in self._in_epoch() if a.proc == "running"]
+            if membership.phase != "Active" or not group or self.servers and membership.ps_phase != "Serving":
+                self.checkpoints[name] = replace(view, state="GarbageCollected", aborted=True)
+                continue
+            step = max(a.step for a in group)
+            self.checkpoints[name] = replace(
+                view,
+                id=f"{step:012d}-e{membership.epoch}-{name[-4:]}",
+                step=step,
+                state="Committed",
+                committed_at=self.now,
+            )
+
+
+def trainer(*, workers: int = 2, servers: int = 0, epochs: int = 5, backoff_limit: int = 50) -> Trainer:
+    """Build a Trainer as the API server would return it."""
+    return Trainer.read(
+        {
+            "metadata": {"name": "t", "namespace": "default", "uid": "uid-t", "generation": 1},
+            "spec": {
+                "epochs": epochs,
+                "image": "image",
+                "command": ["train"],
+                "topology": {"workers": workers, "parameterServers": servers},
+                "checkpoint": {"bucket": "claim", "intervalMinutes": 0.1},
+                "retryPolicy": {"backoffLimit": backoff_limit},
+            },
+        }
+    )
+
+
+def rescale(cluster: Cluster, workers: int) -> None:
+    """Change spec.topology.workers, as kubectl scale does."""
+    topology = cluster.trainer.spec.topology.model_copy(update={"workers": workers})
+    spec = cluster.trainer.spec.model_copy(update={"topology": topology})
+    cluster.trainer = cluster.trainer.model_copy(update={"spec": spec})
