@@ -77,15 +77,12 @@ def prepare_environment() -> None:
             [uv, "venv", "--quiet", "--clear", "--python", sys.executable, VENV],
             "make the virtual environment",
         )
-    say("installing the locked dependencies")
     target = ["--quiet", "--python", str(PYTHON)]
-    run([uv, "pip", "sync", *target, "--require-hashes", LOCK], "install the dependencies")
+    say("installing the locked dependencies")
+    install([uv, "pip", "sync", *target, "--require-hashes", LOCK], "install the dependencies")
     say("installing this project in place")
-    build = REQUIREMENTS / "build.txt"
-    run(
-        [uv, "pip", "install", *target, "--no-deps", "--build-constraint", build, "--editable", ROOT],
-        "install this project",
-    )
+    build = ["--no-deps", "--build-constraint", str(REQUIREMENTS / "build.txt")]
+    install([uv, "pip", "install", *target, *build, "--editable", ROOT], "install this project")
     STAMP.write_text(wanted)
 
 
@@ -164,13 +161,27 @@ def works(python: Path) -> bool:
         return False
 
 
+def install(command: list[Path | str], purpose: str) -> None:
+    """Run an installation from uv's cache, and with the network where the cache does not hold everything."""
+    if start([*command, "--offline"], quiet=True) != 0:
+        run(command, purpose)
+
+
 def run(command: list[Path | str], purpose: str) -> None:
     """Run a step, with its output shown."""
+    if start(command) != 0:
+        raise SetupFault(f"could not {purpose} (see above): without network, connect and run this again")
+
+
+def start(command: list[Path | str], *, quiet: bool = False) -> int:
+    """Run a program without the environments of other projects; return its exit code."""
     environment = {key: value for key, value in os.environ.items() if key != "VIRTUAL_ENV"}
     environment |= {"PIP_ROOT_USER_ACTION": "ignore", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     words = [str(part) for part in command]
-    if subprocess.run(words, cwd=ROOT, env=environment, check=False).returncode != 0:
-        raise SetupFault(f"could not {purpose} (see above): without network, connect and run this again")
+    output = subprocess.DEVNULL if quiet else None
+    return subprocess.run(
+        words, cwd=ROOT, env=environment, stdout=output, stderr=output, check=False
+    ).returncode
 
 
 def read(path: Path) -> str:

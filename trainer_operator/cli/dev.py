@@ -73,6 +73,7 @@ def up(
     """
     with reported():
         settings = Settings(nodes=nodes, gpus=gpus, cpu=cpu, memory=memory)
+        settings.check()
         cluster = Cluster(name)
         if cluster.is_running():
             _already_up(cluster, settings)

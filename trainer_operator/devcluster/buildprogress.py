@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -36,8 +37,9 @@ class Progress(ABC):
 class PlainProgress(Progress):
     """Lines for logs and pipes."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, *, now: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
+        self._now = now
         self._program = ""
         self._expected = 0
         self._seen = 0
@@ -50,13 +52,13 @@ class PlainProgress(Progress):
     def begin(self, program: str, *, expected: int) -> None:
         """Print what is begun."""
         self._program, self._expected, self._seen = program, expected, 0
-        self._began = self._told = time.monotonic()
+        self._began = self._told = self._now()
         self.say(f"building {program} ({expected} packages)")
 
     def line(self, line: str) -> None:
         """Count the package and print the count when the last line is some time ago."""
         self._seen += not line.startswith("go: ")
-        now = time.monotonic()
+        now = self._now()
         if now - self._told >= _INTERVAL:
             self._told = now
             self.say(
@@ -65,7 +67,7 @@ class PlainProgress(Progress):
 
     def end(self) -> None:
         """Print how long it took."""
-        self.say(f"  {self._program}: {time.monotonic() - self._began:.0f} s")
+        self.say(f"  {self._program}: {self._now() - self._began:.0f} s")
 
 
 class BarProgress(Progress):

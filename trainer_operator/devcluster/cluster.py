@@ -100,6 +100,7 @@ class Cluster:
 
         Raises: ClusterFault when it is up already.
         """
+        settings.check()
         require()
         if self.is_running():
             raise ClusterFault(

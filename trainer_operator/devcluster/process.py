@@ -89,8 +89,9 @@ class Process:
             self.kill()
 
     def kill(self) -> None:
-        """End the program at once and reap it."""
-        self._popen.kill()
+        """End the program and what it started in its own session, at once, and reap it."""
+        if self.exit_code() is None:
+            os.killpg(self.pid, signal.SIGKILL)
         self._popen.wait()
 
     def tail(self, *, lines: int = 3, limit: int = 4096) -> str:

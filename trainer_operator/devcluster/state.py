@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import json
 import os
+import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from trainer_operator.devcluster.errors import ClusterFault
 
 FILE = "state.json"
 LOCK = "lock"
+_QUANTITY = re.compile(r"0*[1-9][0-9]*(m|k|M|G|T|Ki|Mi|Gi|Ti)?")
 
 
 class Phase(enum.StrEnum):
@@ -45,6 +47,20 @@ class Settings:
     def node_names(self) -> tuple[str, ...]:
         """Return the nodes' names."""
         return tuple(f"node-{number}" for number in range(self.nodes))
+
+    def check(self) -> None:
+        """Refuse what a node could not report as its capacity.
+
+        Raises: ClusterFault that names the value and what is allowed.
+        """
+        for what, value, example in (
+            ("processors", self.cpu, "32 or 500m"),
+            ("memory", self.memory, "64Gi or 500M"),
+        ):
+            if not _QUANTITY.fullmatch(value):
+                raise ClusterFault(
+                    f"{what} {value!r} is not a positive Kubernetes quantity such as {example}"
+                )
 
 
 @dataclass(frozen=True, slots=True)

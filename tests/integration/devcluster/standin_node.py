@@ -18,9 +18,13 @@ def main():
     with open(options.kubeconfig) as stream:
         config = json.load(stream)
     cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
-    context = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
+    context = ssl.create_default_context(
+        cadata=base64.b64decode(cluster["certificate-authority-data"]).decode()
+    )
     with tempfile.NamedTemporaryFile() as pair:
-        pair.write(base64.b64decode(user["client-certificate-data"]) + base64.b64decode(user["client-key-data"]))
+        pair.write(
+            base64.b64decode(user["client-certificate-data"]) + base64.b64decode(user["client-key-data"])
+        )
         pair.flush()
         context.load_cert_chain(pair.name)
     server = urlsplit(cluster["server"])

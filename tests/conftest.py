@@ -1,0 +1,22 @@
+"""Settings of all tests: how long hypothesis searches, and that nothing of this machine's user leaks in."""
+
+import os
+
+import hypothesis
+import pytest
+
+hypothesis.settings.register_profile("dev", max_examples=50, deadline=None)
+hypothesis.settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+@pytest.fixture(autouse=True)
+def _no_foreign_settings(monkeypatch):
+    """A developer's own cluster and kubeconfig are never touched by a test."""
+    for variable in (
+        "KUBECONFIG",
+        "TRAINER_OPERATOR_CLUSTER",
+        "KUBERNETES_SERVICE_HOST",
+        "KUBERNETES_SERVICE_PORT",
+    ):
+        monkeypatch.delenv(variable, raising=False)
