@@ -22,6 +22,7 @@ from trainer_operator.devcluster import controlsocket, state
 from trainer_operator.devcluster.controlplane import ControlPlane
 from trainer_operator.devcluster.errors import ClusterFault, ComponentFailed
 from trainer_operator.devcluster.filelock import AlreadyLocked, locked
+from trainer_operator.devcluster.node.addresses import NODE_ADDRESSES
 from trainer_operator.devcluster.process import Process
 from trainer_operator.devcluster.state import ClusterState, Member, Phase, Settings
 
@@ -172,6 +173,7 @@ class Supervisor:
     def _start_node(self, name: str) -> None:
         folder = self.folder / "nodes" / name
         folder.mkdir(parents=True, exist_ok=True)
+        serving = self._plane.server_certificate("kubelet", hosts=(name, *NODE_ADDRESSES), folder=folder)
         arguments = (
             f"--name={name}",
             f"--kubeconfig={self._plane.node_kubeconfig(name)}",
@@ -179,6 +181,8 @@ class Supervisor:
             f"--gpus={self.settings.gpus}",
             f"--cpu={self.settings.cpu}",
             f"--memory={self.settings.memory}",
+            f"--serving-certificate={serving.certificate}",
+            f"--serving-key={serving.key}",
         )
         self._nodes[name] = Process(
             name,

@@ -12,7 +12,16 @@ from urllib.parse import urlsplit
 
 def main():
     parser = argparse.ArgumentParser()
-    for flag in ("--name", "--kubeconfig", "--state-dir", "--gpus", "--cpu", "--memory"):
+    for flag in (
+        "--name",
+        "--kubeconfig",
+        "--state-dir",
+        "--gpus",
+        "--cpu",
+        "--memory",
+        "--serving-certificate",
+        "--serving-key",
+    ):
         parser.add_argument(flag, required=True)
     options = parser.parse_args()
     with open(options.kubeconfig) as stream:
