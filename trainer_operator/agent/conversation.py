@@ -49,7 +49,7 @@ class Conversation:
         self.server.order("pause", {"t": "pause", "at": at})
 
     def resume(self) -> None:
-        """Go on."""
+        """Go on; a checkpoint that was asked for is still taken, but without the pause."""
         self.server.order("pause", None, say={"t": "resume"})
 
     def update_servers(self, message: Mapping[str, Any]) -> None:

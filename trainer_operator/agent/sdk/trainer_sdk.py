@@ -91,7 +91,7 @@ def init() -> "Job":
 
 
 class Job:
-    """This process's view of its training. Use it from one thread, the training loop."""
+    """The training as this process sees it. Use it from one thread, the training loop."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         get = environment.get
@@ -200,8 +200,7 @@ class Job:
         The copy in the store is made by the agent while training goes on. Without an order it does nothing.
         Raises: OSError when the copy cannot be written.
         """
-        with self._told:
-            order, self._order = self._order, None
+        order = self._order
         if order is None or order.step != n or self._agent is None:
             return
         before = self._phase
@@ -210,12 +209,13 @@ class Job:
         _agent_part("packed").write(
             path, _sources(state), step=n, ps_epoch=self.ps_epoch, meta=dict(meta or {})
         )
-        if order.pause:
-            with self._told:
+        with self._told:
+            if self._order is order:
+                self._order = None
+            if order.pause:  # a resume that came in between has cleared it
                 self._pause_at = n
         self._send({"t": "saved", "ckpt": order.ckpt, "path": path})
-        if order.pause:
-            self.pause_point()
+        self.pause_point()
         if self._phase != before:
             self.phase(before)
 
@@ -262,12 +262,12 @@ class Job:
 
     def pause_point(self) -> None:
         """Wait here while the operator wants a pause. Call it at each step boundary."""
-        if self._pause_at is None or self._asked < self._pause_at:
+        if not self._must_pause():
             return
         before = self._phase if self._phase != "checkpoint" else "train"
         self.phase("paused")
         with self._told:
-            while self._pause_at is not None and self._asked >= self._pause_at:
+            while self._must_pause():
                 self._told.wait()
         self.phase(before)
 
@@ -295,10 +295,8 @@ class Job:
         if self._update is None:
             return None
         with self._told:
-            if not self._has_update():
-                return None
             update, self._update = self._update, None
-            if update is None:
+            if update is None or update.ps_epoch <= self.ps_epoch:
                 return None
             self.ps_epoch = update.ps_epoch
             others = tuple(member for member in self.members if member.role != "ps")
@@ -309,6 +307,9 @@ class Job:
         return update
 
     # -- private
+
+    def _must_pause(self) -> bool:
+        return self._pause_at is not None and max(self._asked, self._step) >= self._pause_at
 
     def _has_update(self) -> bool:
         return self._update is not None and self._update.ps_epoch > self.ps_epoch
@@ -405,6 +406,8 @@ class Job:
                 self._pause_at = int(message.get("at", 0))
             elif kind == "resume":
                 self._pause_at = None
+                if self._order is not None:
+                    self._order.pause = False
             elif kind == "updateps":
                 update = PsUpdate(int(message["psEpoch"]), _members(message["members"]), int(message["step"]))
                 if update.ps_epoch > max(self.ps_epoch, self._update.ps_epoch if self._update else 0):
@@ -465,9 +468,9 @@ def _sources(state: Mapping[str, Any]) -> List[Any]:
     found = []
     for name, value in state.items():
         if hasattr(value, "dtype") and hasattr(value, "shape"):
-            import numpy
+            import numpy as np
 
-            array = numpy.ascontiguousarray(value)
+            array: Any = np.ascontiguousarray(value)
             found.append(
                 source(name, array.dtype.str, tuple(value.shape), memoryview(array.reshape(-1).view("u1")))
             )
@@ -479,10 +482,10 @@ def _sources(state: Mapping[str, Any]) -> List[Any]:
 
 def _array(data: bytearray, dtype: str, shape: Tuple[int, ...]) -> Any:
     try:
-        import numpy
+        import numpy as np
     except ImportError:
         return data
-    return numpy.frombuffer(data, dtype=numpy.dtype(dtype)).reshape(shape)
+    return np.frombuffer(data, dtype=np.dtype(dtype)).reshape(shape)
 
 
 def _members(entries: Any) -> Tuple[Member, ...]:
