@@ -105,11 +105,22 @@ class MemoryApi:
         self._page_size = page_size
         self._max_line = max_line
         self._planned: dict[str, deque[RuntimeFault | bytes | None]] = {"LIST": deque(), "WATCH": deque()}
+        self._lagging: deque[bytes] = deque()
         self._lists: dict[str, tuple[int, list[dict[str, Any]]]] = {}
 
     def plan(self, verb: str, *outcomes: RuntimeFault | bytes | None) -> None:
         """Add outcomes for the next requests of a verb (LIST, WATCH)."""
         self._planned[verb].extend(outcomes)
+
+    def lag(self, body: bytes) -> None:
+        """Answer the next list that accepts an old version from a cache that has fallen behind; a quorum list never."""
+        self._lagging.append(body)
+
+    def forget_plans(self) -> None:
+        """Answer in earnest from now on."""
+        for planned in self._planned.values():
+            planned.clear()
+        self._lagging.clear()
 
     def asked(self, verb: str) -> list[MemoryRequest]:
         """Return the requests of a verb so far."""
@@ -144,6 +155,8 @@ class MemoryApi:
         if (planned := self._next("LIST", resource, namespace, params=params)) is not None:
             return planned
         await asyncio.sleep(0)
+        if self._lagging and "resourceVersion" in params:
+            return self._lagging.popleft()
         if "continue" in params:
             token = params["continue"]
             version, rest = self._lists.pop(token, (0, []))

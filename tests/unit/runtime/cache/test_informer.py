@@ -1,0 +1,255 @@
+"""Informers: handlers, scope, sharing."""
+
+import contextlib
+
+import pytest
+
+from runtime.cache import METADATA_ONLY, CacheNotSynced, Informers, NotCached, Pod
+from runtime.clock import LoopClock
+from runtime.objects import CONFIGMAPS, NODES, PODS, ObjectKey
+from runtime.tasks import TaskScope
+from runtime.testing.memoryapi import MemoryApi
+from runtime.testing.simloop import simulated
+
+
+class Recorder:
+    def __init__(self, registration=None):
+        self.heard = []
+
+    def on_add(self, obj, *, initial):
+        self.heard.append(("add", obj["metadata"]["name"], initial))
+
+    def on_update(self, old, new):
+        self.heard.append(("update", new["metadata"]["name"], old is new))
+
+    def on_delete(self, obj, *, final_state_unknown):
+        self.heard.append(("delete", obj["metadata"]["name"], final_state_unknown))
+
+
+def put(api, name, namespace="ns", **fields):
+    return api.log.put(CONFIGMAPS, {"metadata": {"name": name, "namespace": namespace}, **fields})
+
+
+@contextlib.asynccontextmanager
+async def running(informers):
+    async with TaskScope() as scope:
+        scope.spawn(informers.run(), name="informers")
+        yield LoopClock().sleep
+        scope.cancel()
+
+
+@simulated
+async def test_a_handler_has_synced_only_when_the_initial_batch_was_delivered():
+    """S5."""
+    api = MemoryApi()
+    for number in range(250):
+        put(api, f"n{number}")
+    informers = Informers(api, clock=LoopClock())
+    informer = informers.informer(CONFIGMAPS)
+    observed = []
+
+    class Watching(Recorder):
+        def on_add(self, obj, *, initial):
+            observed.append(registration.has_synced)
+            super().on_add(obj, initial=initial)
+
+    registration = informer.add_handler(handler := Watching())
+    async with running(informers) as sleep:
+        await sleep(1)
+        assert registration.has_synced
+    assert observed == [False] * 250
+    assert {initial for _, _, initial in handler.heard} == {True}
+
+
+@simulated
+async def test_a_late_handler_is_caught_up_from_the_store():
+    """S5."""
+    api = MemoryApi()
+    put(api, "early")
+    informers = Informers(api, clock=LoopClock())
+    informer = informers.informer(CONFIGMAPS)
+    async with running(informers) as sleep:
+        await sleep(1)
+        registration = informer.add_handler(late := Recorder())
+        put(api, "live")
+        await sleep(1)
+        assert late.heard == [("add", "early", True), ("add", "live", False)]
+        assert registration.has_synced
+
+
+@simulated
+async def test_a_removed_handler_hears_nothing_more_and_removing_twice_is_fine():
+    """S5."""
+    api = MemoryApi()
+    informers = Informers(api, clock=LoopClock())
+    informer = informers.informer(CONFIGMAPS)
+    leaving, staying = Recorder(), Recorder()
+    registration = informer.add_handler(leaving)
+    informer.add_handler(staying)
+    async with running(informers) as sleep:
+        await sleep(1)
+        registration.remove()
+        registration.remove()
+        put(api, "a")
+        await sleep(1)
+    assert leaving.heard == []
+    assert staying.heard == [("add", "a", False)]
+
+
+@simulated
+async def test_a_handler_may_remove_itself_within_a_batch():
+    """S5."""
+    api = MemoryApi()
+    for number in range(5):
+        put(api, f"n{number}")
+    informers = Informers(api, clock=LoopClock())
+
+    class Once(Recorder):
+        def on_add(self, obj, *, initial):
+            super().on_add(obj, initial=initial)
+            registration.remove()
+
+    registration = informers.informer(CONFIGMAPS).add_handler(once := Once())
+    async with running(informers) as sleep:
+        await sleep(1)
+    assert len(once.heard) == 1
+    assert not registration.has_synced
+
+
+@simulated
+async def test_a_failing_handler_takes_the_informers_down():
+    """W16, PY5: a defect is not swallowed."""
+    api = MemoryApi()
+    put(api, "a")
+    informers = Informers(api, clock=LoopClock())
+
+    class Broken(Recorder):
+        def on_add(self, obj, *, initial):
+            raise LookupError("a defect")
+
+    informers.informer(CONFIGMAPS).add_handler(Broken())
+    with pytest.raises(ExceptionGroup) as failure:
+        await informers.run()
+    assert failure.group_contains(LookupError, match="a defect")
+
+
+@simulated
+async def test_resync_delivers_from_the_store_and_asks_nobody():
+    """S6."""
+    api = MemoryApi()
+    put(api, "a")
+    informers = Informers(api, clock=LoopClock())
+    informers.informer(CONFIGMAPS).add_handler(recorder := Recorder())
+    async with running(informers) as sleep:
+        await sleep(12 * 3600)
+    assert recorder.heard == [("add", "a", True), ("update", "a", True)]
+    assert len(api.requests) == 2
+
+
+@simulated
+async def test_namespaces_narrow_the_address_and_reading_elsewhere_is_not_an_answer():
+    """S8: NotCached, never 'not found'."""
+    api = MemoryApi()
+    for namespace in ("one", "two", "three"):
+        put(api, "a", namespace)
+    informers = Informers(api, clock=LoopClock())
+    informer = informers.informer(CONFIGMAPS, namespaces=["one", "two"])
+    registration = informer.add_handler(recorder := Recorder())
+    async with running(informers) as sleep:
+        await sleep(1)
+        assert sorted(request.namespace for request in api.asked("LIST")) == ["one", "two"]
+        assert len(informer) == 2
+        assert registration.has_synced
+        assert informer.get(ObjectKey("one", "missing")) is None
+        for read in (
+            lambda: informer.get(ObjectKey("three", "a")),
+            lambda: informer.list("three"),
+            lambda: informer.seen_version("three"),
+        ):
+            with pytest.raises(NotCached, match="'three'"):
+                read()
+        assert informer.last_version == ""
+        assert informer.seen_version("one") == str(api.log.version)
+    assert recorder.heard == [("add", "a", True)] * 2
+
+
+@simulated
+async def test_a_part_that_is_not_listed_yet_keeps_the_informer_unsynced():
+    """S5, S9."""
+
+    class HalfApi(MemoryApi):
+        async def fetch_page(self, resource, namespace, **rest):
+            if namespace == "two":
+                await LoopClock().sleep(100)
+            return await super().fetch_page(resource, namespace, **rest)
+
+    api = HalfApi()
+    informers = Informers(api, clock=LoopClock())
+    informer = informers.informer(CONFIGMAPS, namespaces=["one", "two"])
+    async with running(informers) as sleep:
+        await sleep(1)
+        assert not informer.has_synced
+        with pytest.raises(CacheNotSynced, match="configmaps in namespace 'two'"):
+            await informers.wait_synced(10)
+        await informers.wait_synced(120)
+        assert informers.has_synced
+
+
+@simulated
+async def test_the_same_question_gets_the_same_informer():
+    """S7."""
+    informers = Informers(MemoryApi(), clock=LoopClock())
+    plain = informers.informer(PODS, projection=Pod)
+    assert informers.informer(PODS, projection=Pod) is plain
+    others = [
+        informers.informer(PODS),
+        informers.informer(PODS, projection=METADATA_ONLY),
+        informers.informer(PODS, projection=Pod, labels="a=b"),
+        informers.informer(PODS, projection=Pod, fields="spec.nodeName=n"),
+        informers.informer(PODS, projection=Pod, namespaces=["x"]),
+    ]
+    assert len({id(informer) for informer in [plain, *others]}) == 6
+    assert informers.informer(PODS, namespaces=["b", "a"]) is informers.informer(
+        PODS, namespaces=["a", "b", "a"]
+    )
+    assert informers.informer(NODES, namespaces=["a"]) is informers.informer(NODES)
+
+
+@simulated
+async def test_a_namespace_in_a_field_selector_becomes_part_of_the_address():
+    """S8."""
+    informers = Informers(MemoryApi(), clock=LoopClock())
+    informer = informers.informer(PODS, fields="metadata.namespace=x,status.phase=Running")
+    (selection,) = informer.selections
+    assert (selection.namespace, selection.fields) == ("x", "status.phase=Running")
+    negated = informers.informer(PODS, fields="metadata.namespace!=x")
+    assert negated.selections[0].fields == "metadata.namespace!=x"
+    with pytest.raises(ValueError, match="no namespaces"):
+        informers.informer(PODS, fields="metadata.namespace=x", namespaces=["y"])
+
+
+@simulated
+async def test_an_informer_asked_for_while_running_starts_at_once():
+    """S7."""
+    api = MemoryApi()
+    put(api, "a")
+    informers = Informers(api, clock=LoopClock())
+    async with running(informers) as sleep:
+        await sleep(1)
+        informer = informers.informer(CONFIGMAPS)
+        await informer.synced()
+        assert len(informer) == 1
+
+
+@simulated
+async def test_an_index_added_to_a_filled_informer_works():
+    """S3."""
+    api = MemoryApi()
+    put(api, "a", data={"colour": "red"})
+    informers = Informers(api, clock=LoopClock())
+    informer = informers.informer(CONFIGMAPS)
+    async with running(informers) as sleep:
+        await sleep(1)
+        informer.add_index("colour", lambda obj: [obj["data"]["colour"]])
+        assert len(informer.by_index("colour", "red")) == 1
+        assert len(informer.list("ns")) == 1
