@@ -1,4 +1,4 @@
-"""Write `crds/` from the models: `python -m trainer_operator.api.generate [--check] [--directory crds]`.
+"""Write `crds/` and the roles for people from the models: `python -m trainer_operator.api.generate [--check]`.
 
 With `--check` nothing is written; the exit code is 1, with a diff, when files and models differ (CR12).
 """
@@ -14,30 +14,32 @@ import yaml
 
 from trainer_operator.api.crd import KINDS, custom_resource_definition
 from trainer_operator.api.meta import GROUP
+from trainer_operator.api.roles import user_roles
 
 HEADER = "# Generated from trainer_operator/api by `make generate`; change the models, not this file.\n"
-KUSTOMIZATION = "kustomization.yaml"
+CRDS = "crds"
+ROLES_FILE = "deploy/base/user-roles.yaml"
 
 
 def render() -> dict[str, str]:
-    """Return the content of each generated file by its name."""
-    files = {kind.file_name: _yaml(custom_resource_definition(kind)) for kind in KINDS}
-    files[KUSTOMIZATION] = _yaml(
+    """Return the content of each generated file by its path from the root of the repository."""
+    files = {f"{CRDS}/{kind.file_name}": _yaml(custom_resource_definition(kind)) for kind in KINDS}
+    files[f"{CRDS}/kustomization.yaml"] = _yaml(
         {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
             "resources": sorted(kind.file_name for kind in KINDS),
         }
     )
+    files[ROLES_FILE] = _yaml(*user_roles())
     return files
 
 
-def drift(directory: Path, files: Mapping[str, str]) -> list[str]:
-    """Return the lines of a diff from the directory to the files; none when they agree."""
+def drift(root: Path, files: Mapping[str, str]) -> list[str]:
+    """Return the lines of a diff from the repository to the files; none when they agree."""
     lines: list[str] = []
-    stale = {path.name for path in directory.glob(f"{GROUP}_*.yaml")} - files.keys()
-    for name in sorted(files.keys() | stale):
-        path = directory / name
+    for name in sorted(files.keys() | _stale(root, files)):
+        path = root / name
         before = path.read_text(encoding="utf-8") if path.exists() else ""
         after = files.get(name, "")
         lines += difflib.unified_diff(
@@ -50,32 +52,35 @@ def drift(directory: Path, files: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def write(directory: Path, files: Mapping[str, str]) -> None:
-    """Write the files, and remove those of kinds that are no more."""
-    directory.mkdir(parents=True, exist_ok=True)
-    for path in directory.glob(f"{GROUP}_*.yaml"):
-        if path.name not in files:
-            path.unlink()
+def write(root: Path, files: Mapping[str, str]) -> None:
+    """Write the files, and remove the CRDs of kinds that are no more."""
+    for name in _stale(root, files):
+        (root / name).unlink()
     for name, content in files.items():
-        (directory / name).write_text(content, encoding="utf-8")
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+
+
+def _stale(root: Path, files: Mapping[str, str]) -> set[str]:
+    found = {path.relative_to(root).as_posix() for path in (root / CRDS).glob(f"{GROUP}_*.yaml")}
+    return found - files.keys()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m trainer_operator.api.generate", description=__doc__)
     parser.add_argument("--check", action="store_true", help="only compare; exit 1 when they differ")
-    parser.add_argument(
-        "--directory", type=Path, default=Path("crds"), help="where the files are (default: crds)"
-    )
+    parser.add_argument("--root", type=Path, default=Path(), help="root of the repository (default: here)")
     options = parser.parse_args(arguments)
     files = render()
     if not options.check:
-        write(options.directory, files)
+        write(options.root, files)
         return 0
-    lines = drift(options.directory, files)
+    lines = drift(options.root, files)
     if lines:
         print("\n".join(lines))
-        print(f"{options.directory} differs from the models; run `make generate`", file=sys.stderr)
+        print("generated files differ from the models; run `make generate`", file=sys.stderr)
         return 1
     return 0
 
@@ -88,10 +93,10 @@ class _PlainDumper(yaml.SafeDumper):
         return True
 
 
-def _yaml(document: dict[str, Any]) -> str:
-    # One line per text: wrapped ones repeat the deep indentation, a fifth of the file (CR2).
-    text: str = yaml.dump(
-        document, Dumper=_PlainDumper, default_flow_style=None, width=100_000, allow_unicode=True
+def _yaml(*documents: dict[str, Any]) -> str:
+    # Leaves in one line each: deep indentation was half of the file (CR2).
+    text: str = yaml.dump_all(
+        documents, Dumper=_PlainDumper, default_flow_style=None, width=100_000, allow_unicode=True
     )
     return HEADER + text
 

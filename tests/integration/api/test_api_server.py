@@ -295,3 +295,27 @@ def test_kubectl_explains_every_field(resource, kubectl):
         "<empty>"
         not in kubectl("explain", resource, f"--api-version={GROUP}/v1alpha1").partition("FIELDS")[0]
     )
+
+
+def undescribed(schema, path=""):
+    """List the fields below that `kubectl explain` would show without a word."""
+    found = []
+    for name, field in schema.get("properties", {}).items():
+        below = f"{path}.{name}"
+        if not field.get("description"):
+            found.append(below)
+        found += undescribed(field, below)
+    for inner in ("items", "additionalProperties"):
+        if isinstance(schema.get(inner), dict):
+            found += undescribed(schema[inner], f"{path}[]")
+    return found
+
+
+def test_server_publishes_a_description_of_every_field(control_plane):
+    """CR12: this document is what `kubectl explain` reads, to any depth."""
+    document = control_plane.admin.request("GET", f"/openapi/v3/apis/{GROUP}/v1alpha1").json()
+    schemas = document["components"]["schemas"]
+    for kind in PLURALS:
+        properties = schemas[f"org.kubeflow.operator.trainer.v1alpha1.{kind}"]["properties"]
+        assert len(properties["spec"]["properties"]) > 3
+        assert undescribed({"properties": {part: properties[part] for part in ("spec", "status")}}) == []

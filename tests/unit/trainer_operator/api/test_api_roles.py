@@ -1,0 +1,93 @@
+"""Rights: the operator has what its allow-list says and no more; people get our kinds by level."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from trainer_operator.api.roles import user_roles
+
+ROOT = Path(__file__).parents[4]
+OURS = "trainer.operator.kubeflow.org"
+READ = {"get", "list", "watch"}
+
+ALLOWED = {
+    "ClusterRole": {
+        (OURS, "trainers"): READ | {"update", "patch", "delete"},
+        (OURS, "trainers/status"): {"get", "update", "patch"},
+        (OURS, "trainers/finalizers"): {"update"},
+        (OURS, "checkpoints"): READ | {"create", "update", "patch", "delete"},
+        (OURS, "checkpoints/status"): {"get", "update", "patch"},
+        (OURS, "checkpoints/finalizers"): {"update"},
+        (OURS, "trainingprofiles"): READ,
+        ("", "pods"): READ | {"create", "patch", "delete"},
+        ("", "services"): READ | {"create", "patch", "delete"},
+        ("", "persistentvolumeclaims"): READ,
+        ("", "nodes"): READ,
+        ("", "events"): {"create", "patch"},
+        ("authentication.k8s.io", "tokenreviews"): {"create"},
+    },
+    "Role": {
+        ("coordination.k8s.io", "leases"): READ | {"create", "update", "patch"},
+        ("", "pods"): {"get", "patch"},
+    },
+}
+
+
+def documents():
+    return list(yaml.safe_load_all((ROOT / "deploy" / "base" / "rbac.yaml").read_text()))
+
+
+def rights_of(role):
+    """Return the verbs of each resource."""
+    rights = {}
+    for rule in role["rules"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                rights.setdefault((group, resource), set()).update(rule["verbs"])
+    return rights
+
+
+@pytest.mark.parametrize("kind", ["ClusterRole", "Role"])
+def test_operator_has_exactly_the_rights_of_the_allow_list(kind):
+    """RB1, ATK6: a right is added here and there, or not at all."""
+    (role,) = (document for document in documents() if document["kind"] == kind)
+    assert rights_of(role) == ALLOWED[kind]
+
+
+def test_no_role_has_wildcards_or_rights_that_lead_further():
+    """RB1, EC3: no `*`, bind, escalate, impersonate, exec, Secrets."""
+    for role in [*documents(), *user_roles()]:
+        for rule in role.get("rules", ()):
+            words = {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
+            assert not words & {"*", "secrets", "pods/exec", "bind", "escalate", "impersonate"}, role[
+                "metadata"
+            ]
+
+
+def test_bindings_name_the_operators_own_account():
+    """RB1."""
+    subject = {"kind": "ServiceAccount", "name": "trainer-operator", "namespace": "trainer-operator"}
+    bindings = [document for document in documents() if document["kind"].endswith("Binding")]
+    assert [binding["subjects"] for binding in bindings] == [[subject], [subject]]
+
+
+def test_people_get_our_kinds_by_level():
+    """RB3: both families of labels; viewers change nothing."""
+    roles = {role["metadata"]["name"]: role for role in user_roles()}
+    assert len(roles) == 9
+    for name, role in roles.items():
+        level = {"admin": "admin", "editor": "edit", "viewer": "view"}[name.rpartition("-")[2]]
+        assert role["metadata"]["labels"] == {
+            f"rbac.authorization.k8s.io/aggregate-to-{level}": "true",
+            f"rbac.authorization.kubeflow.org/aggregate-to-kubeflow-{level}": "true",
+        }
+        verbs = set().union(*rights_of(role).values())
+        assert (verbs <= READ) == (level == "view")
+    assert rights_of(roles["trainer-editor"])[(OURS, "trainers/scale")] == {"get", "patch", "update"}
+    assert rights_of(roles["trainer-viewer"])[(OURS, "trainers/scale")] == {"get"}
+    assert not any(
+        "status" in resource and "update" in verbs
+        for role in roles.values()
+        for (_, resource), verbs in rights_of(role).items()
+    )
