@@ -73,7 +73,7 @@ class FakeApi:
         self.requests: list[Recorded] = []
         self._resources = {(r.group, r.version, r.plural): r for r in resources}
         self._planned: dict[str, deque[Reaction]] = {}
-        self._watches: dict[web.StreamResponse, asyncio.Queue[bytes | None]] = {}
+        self._watches: list[tuple[str, asyncio.Queue[bytes | None]]] = []
         self._silenced = False
         self._released = asyncio.Event()
         self._runner: web.AppRunner | None = None
@@ -118,19 +118,21 @@ class FakeApi:
 
     def end_watches(self) -> None:
         """End every open watch in order."""
-        for queue in self._watches.values():
+        for _, queue in self._watches:
             queue.put_nowait(None)
 
     def cut_watches(self, *, after: bytes = b"") -> None:
         """Send these bytes to every open watch, then reset its connection."""
-        for queue in self._watches.values():
-            queue.put_nowait(after)
+        for _, queue in self._watches:
+            if after:
+                queue.put_nowait(after)
             queue.put_nowait(b"")
 
-    def send(self, line: bytes) -> None:
-        """Send raw bytes and a line's end to every open watch."""
-        for queue in self._watches.values():
-            queue.put_nowait(line + b"\n")
+    def send(self, line: bytes, *, to: str = "") -> None:
+        """Send raw bytes and a line's end to every open watch, or to those of one path."""
+        for path, queue in self._watches:
+            if to in ("", path):
+                queue.put_nowait(line + b"\n")
 
     def bookmark(self, resource: Resource) -> None:
         """Send every open watch a bookmark at the newest version."""
@@ -208,7 +210,8 @@ class FakeApi:
             follow(change)
         forget = self.log.listen(follow)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
-        self._watches[response] = queue
+        watch = (request.path, queue)
+        self._watches.append(watch)
         try:
             await response.prepare(request)
             while (chunk := await queue.get()) is not None:
@@ -220,7 +223,7 @@ class FakeApi:
         except ConnectionError:  # the client has left
             pass
         finally:
-            del self._watches[response]
+            self._watches.remove(watch)
             forget()
         return response
 
