@@ -205,3 +205,15 @@ def test_cluster_that_cannot_start_says_why(tmp_path, monkeypatch):
         cluster.up(Settings(nodes=0))
     assert cluster.last_state().phase is Phase.FAILED
     assert not cluster.is_running()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_cluster_in_the_foreground_ends_with_its_terminal(tmp_path, number):
+    command = [sys.executable, "-m", "trainer_operator.cli.main", "dev", "up", "--foreground", "--nodes", "0"]
+    environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True, cwd="/") as terminal:
+        lines = iter(terminal.stdout.readline, "Ctrl-C takes it down.\n")
+        assert "starting the control plane ...\n" in list(lines)
+        terminal.send_signal(number)
+        assert terminal.wait(timeout=30) == (0 if number is signal.SIGINT else -signal.SIGKILL)
+    wait_until(lambda: not left_running(tmp_path), f"left running: {left_running(tmp_path)}", seconds=5)
