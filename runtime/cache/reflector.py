@@ -215,8 +215,7 @@ class Reflector(Generic[T]):
             outcome: Input | None = None
             for action in actions:
                 outcome = await self._carry_out(action)
-            if outcome is None:
-                raise AssertionError(f"no action of {actions} has an outcome")
+            assert outcome is not None, f"the last of {actions} has no outcome"
             event = outcome
 
     async def _carry_out(self, action: Action) -> Input | None:

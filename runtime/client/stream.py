@@ -99,6 +99,7 @@ class WatchStream:
         """Treat silence as failure from now on; called once a bookmark has shown that the server sends them."""
         if not self._guards_silence:
             self._guards_silence = True
+            self._heard_at = self._loop.time()
             self._timer.cancel()
             self._look()
 

@@ -382,6 +382,18 @@ def test_what_cannot_be_read_is_counted_and_skipped(line, reason):
 
 
 @simulated
+async def test_an_error_event_without_a_status_is_an_unknown_failure():
+    """W8."""
+    errors = []
+    async with running(errors=errors) as bench:
+        await bench.after(1)
+        bench.api.open_streams()[0].send_event("ERROR", {"kind": "Riddle"})
+        await bench.after(5)
+        assert bench.counts.relists == ["unknown"]
+        assert errors == [("unknown", None)]
+
+
+@simulated
 async def test_an_undecodable_object_still_moves_the_version():
     """PY9: otherwise each reconnect would bring it again."""
     async with running() as bench:
