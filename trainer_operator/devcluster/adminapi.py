@@ -43,7 +43,15 @@ class AdminAPI:
         if client is not None:
             self._context.load_cert_chain(client.certificate, client.key)
 
-    def request(self, method: str, path: str, body: object = None, *, timeout: float = 10.0) -> Answer:
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        timeout: float = 10.0,
+        content_type: str = "application/json",
+    ) -> Answer:
         """Send one request.
 
         Raises: ClusterFault when there is no answer.
@@ -51,7 +59,7 @@ class AdminAPI:
         connection = http.client.HTTPSConnection(LOOPBACK, self.port, context=self._context, timeout=timeout)
         try:
             payload = None if body is None else json.dumps(body)
-            connection.request(method, path, payload, {"Content-Type": "application/json"})
+            connection.request(method, path, payload, {"Content-Type": content_type})
             response = connection.getresponse()
             return Answer(response.status, response.read())
         except (OSError, http.client.HTTPException) as error:

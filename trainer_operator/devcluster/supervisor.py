@@ -23,6 +23,7 @@ from trainer_operator.devcluster.controlplane import ControlPlane
 from trainer_operator.devcluster.errors import ClusterFault, ComponentFailed
 from trainer_operator.devcluster.filelock import AlreadyLocked, locked
 from trainer_operator.devcluster.node.addresses import NODE_ADDRESSES
+from trainer_operator.devcluster.nodeobjects import list_ready, tidy
 from trainer_operator.devcluster.process import Process
 from trainer_operator.devcluster.state import ClusterState, Member, Phase, Settings
 
@@ -123,6 +124,7 @@ class Supervisor:
         await self._plane.start()
         self._state = replace(self._state, url=self._plane.url, kubeconfig=str(self._plane.kubeconfig))
         self._publish(Phase.STARTING_NODES)
+        await asyncio.to_thread(tidy, self._plane.admin, wanted=tuple(self._nodes))
         self._start_provisioner()
         for name in self._nodes:
             self._start_node(name)
@@ -205,7 +207,7 @@ class Supervisor:
     async def _nodes_ready(self) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _NODES_TIMEOUT
-        while missing := set(self._nodes) - await asyncio.to_thread(self._ready_nodes):
+        while missing := set(self._nodes) - await asyncio.to_thread(list_ready, self._plane.admin):
             for name, process in self._nodes.items():
                 if process is not None and process.exit_code() is not None:
                     raise ComponentFailed(
@@ -217,20 +219,6 @@ class Supervisor:
                     f"{', '.join(sorted(missing))} not Ready within {_NODES_TIMEOUT:.0f} s: see {self.folder / 'logs'}"
                 )
             await asyncio.sleep(_CHECK_INTERVAL)
-
-    def _ready_nodes(self) -> set[str]:
-        try:
-            answer = self._plane.admin.request("GET", "/api/v1/nodes")
-        except ClusterFault:
-            return set()
-        return {
-            node["metadata"]["name"]
-            for node in answer.json().get("items", [])
-            if any(
-                condition["type"] == "Ready" and condition["status"] == "True"
-                for condition in node.get("status", {}).get("conditions", [])
-            )
-        }
 
     # -- requests ----------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from trainer_operator.devcluster import controlplane as module
+from trainer_operator.devcluster import nodeobjects
 from trainer_operator.devcluster.assets import Assets, require
 from trainer_operator.devcluster.certificates import NODE_GROUPS
 from trainer_operator.devcluster.component import Ports
@@ -237,3 +238,20 @@ def test_access_before_the_start_is_an_error_and_not_a_guess(tmp_path):
     with pytest.raises(ClusterFault, match="has not been started"):
         _ = ControlPlane(tmp_path, assets=require()).url
     assert {"etcd", "apiserver", "controller-manager", "scheduler"} == module.ALL_COMPONENTS
+
+
+async def test_nodes_of_an_earlier_run_are_unknown_until_they_report_and_surplus_ones_are_gone(tmp_path):
+    async with ControlPlane(tmp_path, components={ETCD, APISERVER}, grace=0) as plane:
+        for name in ("node-0", "node-1", "foreign"):
+            plane.admin.request("POST", "/api/v1/nodes", {"metadata": {"name": name}})
+            ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+            kind = "application/strategic-merge-patch+json"
+            plane.admin.request("PATCH", f"/api/v1/nodes/{name}/status", ready, content_type=kind)
+        assert nodeobjects.list_ready(plane.admin) == {"node-0", "node-1", "foreign"}
+        nodeobjects.tidy(plane.admin, wanted=["node-0"])
+        assert nodeobjects.list_ready(plane.admin) == set()
+        assert plane.admin.is_ok("/api/v1/nodes/node-0")
+        assert plane.admin.is_ok("/api/v1/nodes/foreign")
+        assert not plane.admin.is_ok("/api/v1/nodes/node-1")
+        await plane.stop_component(APISERVER, grace=0)
+        assert nodeobjects.list_ready(plane.admin) == set()
