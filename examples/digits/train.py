@@ -130,6 +130,7 @@ def train_all_reduce(training: Training) -> None:
     parameters, momentum = model.from_state(state)
     job.phase("rendezvous")
     places = [(member.address, member.port) for member in job.workers] or [(job.address, job.port)]
+    ring: Ring | None = None
     try:
         ring = Ring(places, job.rank, token=os.environ.get("PET_RDZV_ID") or f"{job.name}-{job.epoch}")
         while step < training.total:
@@ -141,8 +142,9 @@ def train_all_reduce(training: Training) -> None:
             training.finished(batch, parameters)
             if job.should_checkpoint(step):
                 job.save(step, model.to_state(parameters, momentum))
-        ring.close()
     except wire.Lost as error:
+        if ring is not None:
+            ring.close()  # so that the others learn of it too
         _await_next_epoch(job, error)
     training.conclude(parameters)
 
