@@ -125,7 +125,9 @@ class CheckpointStatus(ApiModel):
     """Its name in the store; another target gets another name."""
     step: Int64 | None = None
     """Global step that is saved."""
-    missed: Annotated[list[CheckpointId], Field(max_length=8), ListType(kind="atomic")] = []
+    missed: Annotated[list[CheckpointId], Field(max_length=8), ListType(kind="atomic")] = Field(
+        default_factory=list
+    )
     """Names of earlier targets that a member had passed already; they are aborted in the store."""
     epoch: Int64 | None = None
     """Membership epoch that it belongs to."""

@@ -138,7 +138,9 @@ class RecoveryStatus(StatusModel):
     """What failed, in one word."""
     message: Text = ""
     """What failed, as a sentence."""
-    members: Annotated[list[ShortText], Field(max_length=64), ListType(kind="atomic")] = []
+    members: Annotated[list[ShortText], Field(max_length=64), ListType(kind="atomic")] = Field(
+        default_factory=list
+    )
     """The members that failed together, as role-index."""
     detected_at: Time | None = None
     """When the failure was noticed."""
@@ -159,6 +161,17 @@ class PendingChange(StatusModel):
     """When it began."""
     checkpoint: ShortText = ""
     """Name of the Checkpoint object that it waits for."""
+
+
+class ExcludedNode(StatusModel):
+    """A node that was lost: pods of this Trainer keep away from it for a while."""
+
+    name: ShortText
+    """Name of the node."""
+    until: Time
+    """When it may be used again."""
+    count: Int32 = 1
+    """How often it was lost; the time doubles with each."""
 
 
 class LastCheckpoint(StatusModel):
@@ -253,7 +266,9 @@ class TrainerStatus(StatusModel):
     """Counts per role."""
     membership: MembershipStatus = MembershipStatus()
     """Who trains together at the moment."""
-    members: Annotated[list[MemberStatus], Field(max_length=MAX_MEMBERS), ListType("role", "index")] = []
+    members: Annotated[list[MemberStatus], Field(max_length=MAX_MEMBERS), ListType("role", "index")] = Field(
+        default_factory=list
+    )
     """Members that have been restarted or disrupted; all others are on their first pod."""
     failures: Int32 = 0
     """Failures that counted against backoffLimit."""
@@ -263,6 +278,10 @@ class TrainerStatus(StatusModel):
     """Restarts of any cause."""
     recovery: RecoveryStatus | None = None
     """The latest recovery, if there was any."""
+    excluded_nodes: Annotated[list[ExcludedNode], Field(max_length=16), ListType("name")] = Field(
+        default_factory=list
+    )
+    """Nodes that new pods keep away from, because they were lost."""
     pending_change: PendingChange | None = None
     """The change of members under way, if any."""
     last_checkpoint: LastCheckpoint | None = None
@@ -275,7 +294,7 @@ class TrainerStatus(StatusModel):
     """Number of checkpoints begun; names of Checkpoint objects end in it."""
     checkpoint_failures: Int32 = 0
     """Checkpoints aborted in a row."""
-    metrics: Annotated[dict[str, float], Field(max_length=8)] = {}
+    metrics: Annotated[dict[str, float], Field(max_length=8)] = Field(default_factory=dict)
     """Figures that the training code reports, such as accuracy."""
     profile_snapshot: ProfileSnapshot | None = None
     """The copy of the profile that this run goes by; later edits of the profile don't touch it."""

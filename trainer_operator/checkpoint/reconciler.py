@@ -166,7 +166,8 @@ class CheckpointReconciler:
         after = stored.status
         if before.state == after.state:
             return
-        reference = {"apiVersion": API_VERSION, "kind": "Trainer", "metadata": trainer.metadata.dump()}
+        # On the checkpoint itself: on the Trainer they would crowd out, in the event budget, what people must see.
+        reference = {"apiVersion": API_VERSION, "kind": "Checkpoint", "metadata": stored.metadata.dump()}
         name = stored.metadata.name
         if after.state is CheckpointState.COMMITTED:
             text = f"checkpoint {name} of step {after.step} is committed: {after.size}, {after.copies} durable copies"

@@ -40,7 +40,7 @@ def operator(
     leader_elect: Annotated[bool, typer.Option(help="Run several replicas, of which one leads.")] = False,
     leader_election_namespace: Annotated[
         str, typer.Option(help="Namespace of the lease.")
-    ] = "trainer-system",
+    ] = "trainer-operator",
     leader_election_id: Annotated[str, typer.Option(help="Name of the lease.")] = "trainer-operator",
     workers: Annotated[int, typer.Option(min=1, help="Objects of a kind that are reconciled at once.")] = 16,
     voluntary_interval: Annotated[

@@ -11,7 +11,7 @@ from trainer_operator.api.profile import EffectiveRetryPolicy, ProfileSnapshot, 
 from trainer_operator.api.status import Phase, RecoveryStatus, TrainerStatus
 from trainer_operator.api.trainer import MANAGER, Trainer
 from trainer_operator.topology.members import Directive, MemberId
-from trainer_operator.trainer import change, checkpoints, finish, membership
+from trainer_operator.trainer import change, checkpoints, exclusion, finish, membership
 from trainer_operator.trainer.budget import charge, restart_delay
 from trainer_operator.trainer.directives import directives_of, go_id
 from trainer_operator.trainer.draft import Action, CreatePod, Draft
@@ -66,6 +66,7 @@ def _decide(draft: Draft) -> None:
     if finish.fail_at_deadline(draft):
         roll_up(draft)
         return
+    exclusion.refresh(draft)
     _restores(draft)
     _failures(draft)
     if not is_terminal(status):
@@ -136,6 +137,8 @@ def _failures(draft: Draft) -> None:
     status.disruptions += cost.disruptions
     for failure in group:
         draft.records.handle(failure)
+        if failure.node:
+            exclusion.exclude(draft, failure.node)
     if cost.fail_reason is not None:
         finish.end(draft, Phase.FAILED, cost.fail_reason, cost.fail_message)
         return
@@ -143,7 +146,6 @@ def _failures(draft: Draft) -> None:
     delay = _delay(draft, policy, counted=cost.failures > 0)
     first = group[0]
     others = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
-    draft.event(first.reason, f"{first.message}{others}; restart in {delay:.1f} s", warning=True)
     old = status.recovery
     status.recovery = RecoveryStatus(
         reason=first.reason,
@@ -154,7 +156,8 @@ def _failures(draft: Draft) -> None:
         count=(old.count if old is not None else 0) if cost.failures == 0 else _count(draft, policy),
         step=status.global_step or 0,
     )
-    membership.after_failures(draft, group)
+    consequence = membership.after_failures(draft, group)
+    draft.event(first.reason, f"{first.message}{others}; restart in {delay:.1f} s{consequence}", warning=True)
 
 
 def _new_failures(draft: Draft) -> list[Failure]:

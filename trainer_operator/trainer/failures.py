@@ -4,7 +4,7 @@
 failure is therefore counted once, whatever restarts in between (RC4).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from trainer_operator.topology.members import AgentView, MemberId
@@ -31,6 +31,8 @@ class Failure:
     message: str
     pod_gone: bool
     exit_code: int | None = None
+    node: str = ""
+    """The node that is suspected, when the member was lost."""
 
 
 def lost_window(observed: Observed) -> float:
@@ -145,7 +147,7 @@ def _of_silence(
             member, pod, f"no word from {pod.name} for {silence:.0f} s and node {pod.node} is not healthy"
         )
     if silence > 2 * window and agent is not None:
-        return _lost(member, pod, f"no word from {pod.name} for {silence:.0f} s")
+        return replace(_lost(member, pod, f"no word from {pod.name} for {silence:.0f} s"), node="")
     return None
 
 
@@ -160,4 +162,6 @@ def _whole_node_is_silent(observed: Observed, node: str, window: float) -> bool:
 
 
 def _lost(member: MemberId, pod: PodView, message: str) -> Failure:
-    return Failure(member, f"{pod.attempt}/pod", FailureClass.DISRUPTION, "Lost", message, pod_gone=True)
+    return Failure(
+        member, f"{pod.attempt}/pod", FailureClass.DISRUPTION, "Lost", message, pod_gone=True, node=pod.node
+    )

@@ -67,31 +67,27 @@ def next_epoch(draft: Draft, members: frozenset[MemberId], reason: str) -> None:
     draft.status.pending_change = None
 
 
-def after_failures(draft: Draft, group: list[Failure]) -> None:
-    """Move the epoch, or only psEpoch, for a group of failures that were counted."""
+def after_failures(draft: Draft, group: list[Failure]) -> str:
+    """Move the epoch, or only psEpoch, for a group of failures that were counted; say what follows for the others."""
     membership = draft.status.membership
     if membership.phase != ACTIVE:
-        return
+        return ""
     in_epoch = members_of(draft)
     hit = [failure for failure in group if failure.member in in_epoch]
     if not hit:
-        return
+        return ""
     if not has_servers(draft.observed.trainer):
         next_epoch(draft, desired_members(draft.observed.trainer), hit[0].reason)
-        return
+        return ", with all members from the last checkpoint"
     servers = [failure for failure in hit if failure.member.role == "ps"]
-    if (
-        servers and membership.ps_phase == SERVING
-    ):  # while Recovering nothing was served under the new number yet
+    if not servers:
+        return ", the others train on"
+    if membership.ps_phase == SERVING:  # while Recovering nothing was served under the new number yet
         membership.ps_epoch += 1
-        membership.ps_phase = RECOVERING
-        membership.reason = servers[0].reason
-        membership.since = draft.observed.now
-        draft.event(
-            "ParameterServerLost",
-            f"{servers[0].message}; workers wait, parameter-server epoch {membership.ps_epoch}",
-            warning=True,
-        )
+    membership.ps_phase = RECOVERING
+    membership.reason = servers[0].reason
+    membership.since = draft.observed.now
+    return f", workers wait for parameter-server epoch {membership.ps_epoch}"
 
 
 def advance(draft: Draft) -> None:
@@ -134,10 +130,10 @@ def _prepare(draft: Draft, desired: frozenset[MemberId]) -> None:
     if has_servers(draft.observed.trainer):
         membership.ps_epoch += 1
         membership.ps_phase = SERVING
-    _roll_back(draft, reached, step)
+    lost = _roll_back(draft, reached, step)
     draft.event(
         "EpochStarted",
-        f"membership epoch {membership.epoch} ({membership.reason}): {membership.members} from step {step}",
+        f"membership epoch {membership.epoch} ({membership.reason}): {membership.members} from step {step}{lost}",
     )
 
 
@@ -164,10 +160,10 @@ def _recover_servers(draft: Draft) -> None:
     membership.restore_step = step
     membership.restore_from = committed.id if committed is not None and from_store else ""
     membership.ps_phase = SERVING
-    _roll_back(draft, reached, step)
+    lost = _roll_back(draft, reached, step)
     draft.event(
         "ParameterServerServing",
-        f"parameter-server epoch {membership.ps_epoch} serves from step {step}; no worker was restarted",
+        f"parameter-server epoch {membership.ps_epoch} serves from step {step}{lost}; no worker was restarted",
     )
 
 
@@ -211,13 +207,13 @@ def newest_committed(checkpoints: tuple[CheckpointView, ...]) -> CheckpointView 
     return max(good, key=lambda c: (c.step, c.sequence), default=None)
 
 
-def _roll_back(draft: Draft, before: int, step: int) -> None:
-    """Record every step that is lost; a voluntary change loses none (ME7)."""
-    status, reason = draft.status, draft.status.membership.reason
-    if step < before:
-        status.last_rollback = Rollback(from_step=before, to_step=step, reason=reason, at=draft.observed.now)
-        status.rollbacks += 1
-        draft.event(
-            "RolledBack", f"step {before} to {step} ({reason}): training goes on from there", warning=True
-        )
+def _roll_back(draft: Draft, before: int, step: int) -> str:
+    """Record every step that is lost, and say so; a voluntary change loses none (ME7)."""
+    status = draft.status
     status.global_step = step
+    if step >= before:
+        return ""
+    reason = status.membership.reason
+    status.last_rollback = Rollback(from_step=before, to_step=step, reason=reason, at=draft.observed.now)
+    status.rollbacks += 1
+    return f", back from step {before}"

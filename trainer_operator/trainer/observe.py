@@ -71,9 +71,11 @@ def _terminated(pod: Pod) -> Terminated | None:
     return next((t for t in ended if t.exit_code), ended[-1] if ended else None)
 
 
-def node_views(nodes: Iterable[Node], wanted: set[str]) -> dict[str, NodeView]:
-    """Reduce the nodes that a Trainer runs on."""
-    return {node.name: NodeView(ready=node.is_ready) for node in nodes if node.name in wanted}
+def node_views(nodes: Iterable[Node], wanted: set[str] | None) -> dict[str, NodeView]:
+    """Reduce the nodes that are wanted, or all of them."""
+    return {
+        node.name: NodeView(ready=node.is_ready) for node in nodes if wanted is None or node.name in wanted
+    }
 
 
 def checkpoint_view(obj: Mapping[str, Any]) -> CheckpointView:

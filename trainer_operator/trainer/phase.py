@@ -113,12 +113,8 @@ def _active_phase(draft: Draft) -> Phase:
     everyone = members_of(draft)
     if all(_ready(draft, member) for member in everyone):
         return Phase.RUNNING
-    if (
-        status.phase is Phase.RUNNING
-        and all(live(draft, member) for member in everyone)
-        and not _crashed(draft, everyone)
-    ):
-        return Phase.RUNNING  # a short phase inside a live process is no reason to call the job anything else
+    if status.phase is Phase.RUNNING and not _crashed(draft, everyone):
+        return Phase.RUNNING  # silence is judged by the lost window; until then Degraded says it
     recovery, since = status.recovery, status.membership.since
     if recovery is not None and recovery.detected_at and since and recovery.detected_at >= since:
         return Phase.RECOVERING

@@ -14,6 +14,7 @@ from trainer_operator.api.meta import API_VERSION, ApiModel
 from trainer_operator.api.topology import RoleSettings
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.topology.members import MemberId
+from trainer_operator.trainer.exclusion import away_from
 from trainer_operator.trainer.views import Settings
 
 AGENT_FOLDER = "/trainer/agent"
@@ -43,7 +44,7 @@ def pod_manifest(trainer: Trainer, member: MemberId, attempt: int, settings: Set
         "terminationGracePeriodSeconds": template.termination_grace_period_seconds,
         "nodeSelector": _node_selector(trainer, role),
         "tolerations": _tolerations(trainer, role),
-        "affinity": _wire(role.affinity),
+        "affinity": away_from(_wire(role.affinity), [node.name for node in trainer.status.excluded_nodes]),
         "serviceAccountName": template.service_account_name,
         "priorityClassName": template.priority_class_name,
         "schedulerName": spec.scheduling.scheduler_name,

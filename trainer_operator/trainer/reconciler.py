@@ -135,7 +135,9 @@ class TrainerReconciler:
             profile=self._profile(namespace, trainer.spec.profile),
             pods=pods,
             agents=self._members.view(uid),
-            nodes=node_views(self._nodes.list(), wanted) if wanted else {},
+            nodes=node_views(self._nodes.list(), wanted if not trainer.status.excluded_nodes else None)
+            if wanted
+            else {},
             checkpoints=tuple(checkpoint_view(c) for c in self._checkpoints.by_index(OWNER_UID, uid)),
             now=self._clock.utcnow(),
             heartbeat=self._members.heartbeat,

@@ -1,0 +1,49 @@
+"""Nodes that were lost: new pods keep away from them for half an hour, doubling to a day (RC, row "node").
+
+The scheduler knows of a lost node only when its lease runs out, long after the agents fell silent; without this the
+replacement would be put on the very node that was lost.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from trainer_operator.api.status import ExcludedNode
+from trainer_operator.trainer.draft import Draft
+
+FIRST = 30 * 60.0
+LONGEST = 24 * 3600.0
+LIMIT = 16
+
+
+def exclude(draft: Draft, node: str) -> None:
+    """Keep new pods away from a node."""
+    known = next((entry for entry in draft.status.excluded_nodes if entry.name == node), None)
+    count = known.count + 1 if known is not None else 1
+    duration = min(LONGEST, FIRST * 2.0 ** min(count - 1, 8))
+    entry = ExcludedNode(name=node, until=draft.observed.now + timedelta(seconds=duration), count=count)
+    others = [other for other in draft.status.excluded_nodes if other.name != node]
+    draft.status.excluded_nodes = sorted([*others[-LIMIT + 1 :], entry], key=lambda other: other.name)
+
+
+def refresh(draft: Draft) -> None:
+    """Forget exclusions that are over, and all of them when they would leave no ready node."""
+    kept = [entry for entry in draft.status.excluded_nodes if entry.until > draft.observed.now]
+    names = {entry.name for entry in kept}
+    ready = {name for name, node in draft.observed.nodes.items() if node.ready}
+    draft.status.excluded_nodes = [] if ready and ready <= names else kept
+
+
+def away_from(affinity: Mapping[str, Any] | None, nodes: Iterable[str]) -> dict[str, Any] | None:
+    """Add to an affinity that pods keep away from nodes; every alternative of the user's gets the condition."""
+    fields = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in nodes]
+    if not fields:
+        return dict(affinity) if affinity else None
+    result = dict(affinity or {})
+    node_affinity = dict(result.get("nodeAffinity") or {})
+    required = dict(node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {})
+    terms = required.get("nodeSelectorTerms") or [{}]
+    required["nodeSelectorTerms"] = [{**term, "matchFields": fields} for term in terms]
+    node_affinity["requiredDuringSchedulingIgnoredDuringExecution"] = required
+    result["nodeAffinity"] = node_affinity
+    return result
