@@ -29,7 +29,8 @@ class Index(Generic[T]):
         before = self._values.get(key, ())
         if values == before:
             return
-        self._leave(key, [value for value in before if value not in values])
+        if before:
+            self._leave(key, [value for value in before if value not in values])
         for value in values:
             self._keys.setdefault(value, {})[key] = None
         if values:

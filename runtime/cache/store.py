@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 from runtime.cache.index import NAMESPACE, OWNER_UID, Index
 from runtime.cache.transform import Codec, Identity
+from runtime.eventloop import collector_held
 from runtime.objects import ObjectKey
 
 __all__ = ["Added", "Deleted", "Delta", "Store", "Updated"]
@@ -52,10 +53,9 @@ class Store(Generic[T]):
     def __init__(self, codec: Codec[T]) -> None:
         self._codec = codec
         self._objects: dict[ObjectKey, T] = {}
-        self._indexes: dict[str, Index[T]] = {
-            NAMESPACE: Index(lambda obj: (codec.identity(obj).key.namespace,)),
-            OWNER_UID: Index(codec.owner_uids),
-        }
+        # A namespace never changes and is part of the key, so this index needs no bookkeeping of values.
+        self._by_namespace: dict[str, dict[ObjectKey, T]] = {}
+        self._indexes: dict[str, Index[T]] = {OWNER_UID: Index(codec.owner_uids)}
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -66,13 +66,16 @@ class Store(Generic[T]):
 
     def objects(self, namespace: str | None = None) -> list[T]:
         """Return all objects, or those of a namespace."""
-        return list(self._objects.values()) if namespace is None else self.by_index(NAMESPACE, namespace)
+        found = self._objects if namespace is None else self._by_namespace.get(namespace, {})
+        return list(found.values())
 
     def by_index(self, index: str, value: str) -> list[T]:
         """Return the objects that have a value in an index.
 
         Raises: KeyError naming the index that does not exist.
         """
+        if index == NAMESPACE:
+            return self.objects(value)
         return [self._objects[key] for key in self._indexes[index].keys(value)]
 
     def has_uid(self, key: ObjectKey, uid: str) -> bool:
@@ -85,7 +88,7 @@ class Store(Generic[T]):
 
         Raises: ValueError when the name is taken.
         """
-        if name in self._indexes:
+        if name == NAMESPACE or name in self._indexes:
             raise ValueError(f"index {name!r} exists already")
         index = Index(values_of)
         for key, obj in self._objects.items():
@@ -94,21 +97,7 @@ class Store(Generic[T]):
 
     def put(self, obj: T) -> list[Delta[T]]:
         """Store an object; the same uid and version keeps the stored instance and is no change (W15)."""
-        identity = self._codec.identity(obj)
-        old = self._objects.get(identity.key)
-        if old is None:
-            self._enter(identity.key, obj)
-            return [Added(obj)]
-        before = self._codec.identity(old)
-        if before.uid != identity.uid:
-            # Re-entered rather than overwritten, so that it takes its place at the end of the order of arrival.
-            self._leave(identity.key)
-            self._enter(identity.key, obj)
-            return [Deleted(old, final_state_unknown=True), Added(obj)]
-        if before.version == identity.version and identity.version:
-            return []
-        self._enter(identity.key, obj)
-        return [Updated(old, obj)]
+        return self._put(self._codec.identity(obj), obj)
 
     def remove(self, obj: T) -> list[Delta[T]]:
         """Take out an object whose deletion was seen; another object of the same name stays."""
@@ -120,26 +109,46 @@ class Store(Generic[T]):
 
     def replace(self, objects: Iterable[T], *, namespace: str | None = None) -> list[Delta[T]]:
         """Make the content of a namespace, or of the whole store, what a list said it is: one step (W15)."""
-        listed: dict[ObjectKey, T] = {self._identity(obj).key: obj for obj in objects}
-        known = self._objects if namespace is None else self._indexes[NAMESPACE].keys(namespace)
-        deltas: list[Delta[T]] = []
-        for key in [key for key in known if key not in listed]:
-            old = self._objects[key]
-            self._leave(key)
-            deltas.append(Deleted(old, final_state_unknown=True))
-        for obj in listed.values():
-            deltas += self.put(obj)
-        return deltas
+        with collector_held():
+            listed = {(identity := self._codec.identity(obj)).key: (identity, obj) for obj in objects}
+            known = self._objects if namespace is None else self._by_namespace.get(namespace, {})
+            deltas: list[Delta[T]] = []
+            for key in [key for key in known if key not in listed]:
+                old = self._objects[key]
+                self._leave(key)
+                deltas.append(Deleted(old, final_state_unknown=True))
+            for identity, obj in listed.values():
+                deltas += self._put(identity, obj)
+            return deltas
 
-    def _identity(self, obj: T) -> Identity:
-        return self._codec.identity(obj)
+    def _put(self, identity: Identity, obj: T) -> list[Delta[T]]:
+        key, uid, version = identity
+        old = self._objects.get(key)
+        if old is None:
+            self._enter(key, obj)
+            return [Added(obj)]
+        before = self._codec.identity(old)
+        if before.uid != uid:
+            # Re-entered rather than overwritten, so that it takes its place at the end of the order of arrival.
+            self._leave(key)
+            self._enter(key, obj)
+            return [Deleted(old, final_state_unknown=True), Added(obj)]
+        if before.version == version and version:
+            return []
+        self._enter(key, obj)
+        return [Updated(old, obj)]
 
     def _enter(self, key: ObjectKey, obj: T) -> None:
         self._objects[key] = obj
+        self._by_namespace.setdefault(key.namespace, {})[key] = obj
         for index in self._indexes.values():
             index.put(key, obj)
 
     def _leave(self, key: ObjectKey) -> None:
         del self._objects[key]
+        neighbours = self._by_namespace[key.namespace]
+        del neighbours[key]
+        if not neighbours:
+            del self._by_namespace[key.namespace]
         for index in self._indexes.values():
             index.remove(key)

@@ -6,9 +6,7 @@ in between and the garbage collector held still, as it would only walk over what
 """
 
 import asyncio
-import gc
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
@@ -16,6 +14,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from runtime.client.errors import Gone, ResponseMalformed
+from runtime.eventloop import collector_held
 
 __all__ = ["Listing", "Page", "decode_in_slices", "list_all", "split_page"]
 
@@ -90,7 +89,7 @@ async def decode_in_slices(items: list[msgspec.Raw], decode: Callable[[msgspec.R
     decoded: list[T] = []
     items.reverse()
     while items:
-        with _collector_held():
+        with collector_held():
             sliced = (decode(items.pop()) for _ in range(min(SLICE_SIZE, len(items))))
             decoded += [item for item in sliced if item is not None]
         await asyncio.sleep(0)
@@ -134,14 +133,3 @@ async def list_all(
         paged = True
         # The token carries the version of the first page; naming a version beside it is refused.
         params = {"continue": page.continue_token, "limit": str(limit or PAGE_SIZE)}
-
-
-@contextmanager
-def _collector_held() -> Iterator[None]:
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
