@@ -88,8 +88,10 @@ class AgentApi:
         if not self._members.mark_told(uid, member, reply) and beat.hold > 0:
             await self._members.wait_news(uid, member, hold=min(beat.hold, MAX_HOLD))
             reply = self._members.reply(uid, member, term=self._term())
-            if member in self._members.view(uid):
+            if self._members.is_current(beat):
                 self._members.mark_told(uid, member, reply)
+            else:
+                reply["directives"] = []  # it was replaced while it waited; the orders are its successor's
         return _json(reply)
 
     def _refuse(self, reason: str) -> web.Response:

@@ -18,6 +18,8 @@ from runtime.clock import Clock
 from runtime.objects import TOKEN_REVIEWS
 
 AUDIENCE = "trainer-operator"
+REFUSAL_LIFETIME = 5.0
+"""Seconds for which a refusal is kept, so that a flood of bad tokens is no flood of reviews."""
 POD_UID = "authentication.kubernetes.io/pod-uid"
 
 
@@ -35,7 +37,8 @@ class NotKnownYet(Exception):
 
 @dataclass(slots=True)
 class _Cached:
-    pod_uid: str | None
+    outcome: str | Unauthenticated | NotAMember
+    """The pod uid, or why the token is refused."""
     until: float
 
 
@@ -82,9 +85,7 @@ class Authenticator:
         while True:
             cached = self._cache.get(digest)
             if cached is not None and self._clock.monotonic() < cached.until:
-                if cached.pod_uid is None:
-                    raise Unauthenticated("the token was refused")
-                return cached.pod_uid
+                return _answer(cached.outcome)
             flight = self._flights.get(digest)
             if flight is None:
                 break
@@ -107,17 +108,22 @@ class Authenticator:
             raise NotKnownYet(f"the token cannot be reviewed now: {error}") from error
         status: dict[str, Any] = answer.get("status") or {}
         if not status.get("authenticated") or AUDIENCE not in (status.get("audiences") or ()):
-            self._keep(digest, None, 5.0)
-            raise Unauthenticated("the token was refused")
+            return self._keep(digest, Unauthenticated("the token was refused"), REFUSAL_LIFETIME)
         extra: dict[str, list[str]] = (status.get("user") or {}).get("extra") or {}
         uids = extra.get(POD_UID, [])
         if len(uids) != 1:
-            raise NotAMember("the token is not bound to a pod")
-        self._keep(digest, uids[0], self._lifetime)
-        return uids[0]
+            return self._keep(digest, NotAMember("the token is not bound to a pod"), REFUSAL_LIFETIME)
+        return self._keep(digest, uids[0], self._lifetime)
 
-    def _keep(self, digest: bytes, pod_uid: str | None, lifetime: float) -> None:
-        self._cache[digest] = _Cached(pod_uid, self._clock.monotonic() + lifetime)
+    def _keep(self, digest: bytes, outcome: str | Unauthenticated | NotAMember, lifetime: float) -> str:
+        self._cache[digest] = _Cached(outcome, self._clock.monotonic() + lifetime)
         self._cache.move_to_end(digest)
         while len(self._cache) > self._limit:
             self._cache.popitem(last=False)
+        return _answer(outcome)
+
+
+def _answer(outcome: str | Unauthenticated | NotAMember) -> str:
+    if isinstance(outcome, Exception):
+        raise type(outcome)(*outcome.args)  # a new one each time: a raised error keeps its frames alive
+    return outcome

@@ -147,6 +147,12 @@ class Members:
                 listener(beat.tuid, beat.trainer)
         return True
 
+    def is_current(self, beat: Beat) -> bool:
+        """Whether a beat is of the incarnation that counts at the moment."""
+        training = self._trainings.get(beat.tuid)
+        record = training.members.get(MemberId(beat.role, beat.idx)) if training is not None else None
+        return record is not None and (record.beat.attempt, record.beat.boot) == (beat.attempt, beat.boot)
+
     def reply(self, uid: str, member: MemberId, *, term: int) -> dict[str, Any]:
         """Build the reply for one member from what the reconcilers declared."""
         training = self._trainings.get(uid)

@@ -1,0 +1,406 @@
+"""Members: which beat counts, what a reply says, and when a held one is let go."""
+
+import asyncio
+
+import pytest
+from simulation.views import OTHER, WORKER, beat, exited
+
+from runtime.tasks import TaskScope
+from runtime.testing.clock import SimClock
+from runtime.testing.simloop import simulated
+from trainer_operator.topology.beat import Ack, DirectiveResult
+from trainer_operator.topology.members import Directive, Members
+
+UID = "uid-t"
+GO = Directive("go:1", "Go", {"epoch": 1})
+PREPARE = Directive("prepare:1", "Prepare", {"epoch": 1})
+
+
+@pytest.fixture
+def clock():
+    return SimClock()
+
+
+@pytest.fixture
+def members(clock):
+    return Members(clock)
+
+
+def ids(members, member=WORKER):
+    return [directive["id"] for directive in members.reply(UID, member, term=0)["directives"]]
+
+
+# -- which beat counts
+
+
+@pytest.mark.parametrize(
+    "older",
+    [
+        {"attempt": 1, "boot": "b", "run": 2, "seq": 5},
+        {"attempt": 1, "boot": "b", "run": 2, "seq": 4},
+        {"attempt": 1, "boot": "b", "run": 1, "seq": 9},
+        {"attempt": 0, "boot": "a", "run": 9, "seq": 9},
+        {"attempt": 0, "boot": "b", "run": 9, "seq": 9},
+    ],
+    ids=["repeated", "lower seq", "older run", "older attempt", "older attempt of the same boot"],
+)
+def test_an_older_beat_is_dropped_and_counted(members, older):
+    """TX7."""
+    assert members.accept(beat(attempt=1, boot="b", run=2, seq=5, step=50))
+    assert not members.accept(beat(step=10, **older))
+    assert members.dropped == 1
+    assert members.view(UID)[WORKER].beat.step == 50
+
+
+@pytest.mark.parametrize(
+    "newer",
+    [
+        {"attempt": 0, "boot": "b", "run": 1, "seq": 6},
+        {"attempt": 0, "boot": "b", "run": 2, "seq": 6},
+        {"attempt": 1, "boot": "c", "run": 0, "seq": 0},
+        {"attempt": 0, "boot": "c", "run": 0, "seq": 0},
+    ],
+    ids=["next beat", "next run", "next attempt", "next boot"],
+)
+def test_a_newer_beat_is_taken(members, newer):
+    """TX7."""
+    members.accept(beat(attempt=0, boot="b", run=1, seq=5))
+    assert members.accept(beat(step=77, **newer))
+    assert members.view(UID)[WORKER].beat.step == 77
+
+
+def test_a_boot_that_was_replaced_never_comes_back(members):
+    """TX7, FT07."""
+    members.accept(beat(boot="a", seq=1))
+    members.accept(beat(boot="b", seq=1))
+    assert not members.accept(beat(boot="a", seq=2))
+    assert members.view(UID)[WORKER].beat.boot == "b"
+
+
+def test_a_new_boot_starts_with_no_results_of_the_old_one(members):
+    members.accept(beat(boot="a", results=[DirectiveResult("go:1")]))
+    members.accept(beat(boot="b", seq=1))
+    assert members.view(UID)[WORKER].results == {}
+
+
+def test_ages_count_from_the_moment_of_the_beat(members, clock):
+    """TX7: ages travel, clocks never."""
+    members.accept(beat(step_age_ms=1500))
+    clock.advance(10)
+    view = members.view(UID)[WORKER]
+    assert (view.age, view.step_age) == (10.0, 11.5)
+    clock.jump_wall_clock(-3600)
+    assert members.view(UID)[WORKER].age == 10.0
+
+
+def test_an_old_beat_does_not_make_a_silent_member_young(members, clock):
+    """TX7."""
+    members.accept(beat(seq=5))
+    clock.advance(30)
+    members.accept(beat(seq=4))
+    assert members.view(UID)[WORKER].age == 30.0
+
+
+def test_members_of_other_trainers_are_kept_apart(members):
+    members.accept(beat(tuid="one", step=1))
+    members.accept(beat(tuid="two", step=2))
+    assert members.view("one")[WORKER].beat.step == 1
+    assert members.view("two")[WORKER].beat.step == 2
+    assert members.view("three") == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "running", "done", "crashed"),
+    [
+        ({"proc": "none"}, False, False, False),
+        ({"proc": "starting"}, True, False, False),
+        ({"proc": "running"}, True, False, False),
+        (exited(0), False, True, False),
+        (exited(1), False, False, True),
+        (exited(0, sig=9), False, False, True),
+        ({"proc": "exited", "exit": None}, False, False, True),
+    ],
+)
+def test_a_view_tells_how_the_process_is(members, changes, running, done, crashed):
+    members.accept(beat(**changes))
+    view = members.view(UID)[WORKER]
+    assert (view.running, view.done, view.crashed) == (running, done, crashed)
+
+
+# -- intervals and grace
+
+
+@pytest.mark.parametrize(("agents", "seconds"), [(0, 2.0), (1, 2.0), (30, 3.0), (300, 15.0)])
+def test_the_interval_grows_with_the_agents_between_two_limits(clock, agents, seconds):
+    """TX1."""
+    members = Members(clock, agents_per_second=10)
+    for index in range(agents):
+        members.accept(beat(idx=index))
+    assert members.heartbeat == seconds
+    assert members.reply(UID, WORKER, term=0)["hb"] == seconds
+
+
+def test_taking_leadership_starts_the_grace_anew(members, clock):
+    """TX4."""
+    clock.advance(500)
+    members.restart_grace()
+    assert members.since == clock.monotonic()
+
+
+# -- news
+
+
+def test_listeners_hear_of_changes_and_not_of_mere_progress(members):
+    heard = []
+    members.on_news(lambda uid, name: heard.append((uid, name)))
+    members.accept(beat(seq=1, step=1))
+    members.accept(beat(seq=2, step=2, step_age_ms=5, samples=64, metrics={"loss": 1.0}))
+    assert heard == [(UID, "default/t")]
+    members.accept(beat(seq=3, step=2, phase="checkpoint"))
+    assert len(heard) == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"boot": "other", "seq": 0},
+        {"run": 1},
+        {"proc": "exited"},
+        {"phase": "eval"},
+        {"prepared": 2},
+        {"epoch": 2},
+        {"ps_epoch": 1},
+        {"data_epoch": 1},
+        {"acks": [Ack("c", 0, 0)]},
+        {"have": [5]},
+        {"results": [DirectiveResult("d")]},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_each_change_that_may_need_a_decision_is_news(members, change):
+    """TX6."""
+    members.accept(beat(seq=1))
+    heard = []
+    members.on_news(lambda uid, name: heard.append(uid))
+    members.accept(beat(**{"seq": 2, **change}))
+    assert heard == [UID]
+
+
+def test_a_repeated_result_is_news_once(members):
+    """MG1."""
+    heard = []
+    members.accept(beat(seq=1, results=[DirectiveResult("d")]))
+    members.on_news(lambda uid, name: heard.append(uid))
+    members.accept(beat(seq=2, results=[DirectiveResult("d")]))
+    assert heard == []
+
+
+def test_a_dropped_beat_is_no_news(members):
+    """TX7."""
+    members.accept(beat(attempt=1, seq=5))
+    heard = []
+    members.on_news(lambda uid, name: heard.append(uid))
+    members.accept(beat(attempt=0, seq=9, phase="eval"))
+    assert heard == []
+
+
+def test_old_results_are_kept_within_a_bound(members):
+    for number in range(200):
+        members.accept(beat(seq=number, results=[DirectiveResult(f"d{number}")]))
+    results = members.view(UID)[WORKER].results
+    assert len(results) <= 66
+    assert "d199" in results
+
+
+def test_the_result_of_a_directive_that_still_stands_is_never_forgotten(members):
+    """MG1: else it would be carried out twice."""
+    members.declare(UID, "trainer", {WORKER: [GO]})
+    members.accept(beat(seq=0, results=[DirectiveResult(GO.id)]))
+    for number in range(1, 200):
+        members.accept(beat(seq=number, results=[DirectiveResult(f"d{number}")]))
+    assert ids(members) == []
+
+
+# -- replies
+
+
+def test_a_reply_of_an_unknown_trainer_orders_nothing(members):
+    assert members.reply("nobody", WORKER, term=3) == {
+        "epoch": 0,
+        "hb": 2.0,
+        "term": 3,
+        "directives": [],
+        "decided": {},
+        "close": False,
+    }
+
+
+def test_a_directive_is_repeated_until_its_result_arrives(members):
+    """MG1."""
+    members.accept(beat(seq=1))
+    members.declare(UID, "trainer", {WORKER: [PREPARE, GO]}, epoch=1)
+    assert ids(members) == ids(members) == ["prepare:1", "go:1"]
+    members.accept(beat(seq=2, results=[DirectiveResult("prepare:1")]))
+    assert ids(members) == ["go:1"]
+    assert members.reply(UID, WORKER, term=0)["epoch"] == 1
+
+
+def test_a_failed_result_ends_the_repetition_too(members):
+    """MG1."""
+    members.declare(UID, "trainer", {WORKER: [GO]})
+    members.accept(beat(results=[DirectiveResult(GO.id, ok=False, error="past")]))
+    assert ids(members) == []
+
+
+def test_a_source_replaces_its_own_directives_only(members):
+    members.accept(beat())
+    members.declare(UID, "trainer", {WORKER: [PREPARE]})
+    members.declare(UID, "checkpoint/c", {WORKER: [GO]})
+    members.declare(UID, "trainer", {})
+    assert ids(members) == ["go:1"]
+
+
+def test_a_member_is_told_only_of_checkpoints_that_it_mentions(members):
+    """AG7."""
+    members.accept(beat(acks=[Ack("one", 0, 0)]))
+    members.decide(UID, "one", "commit")
+    members.decide(UID, "two", "abort")
+    assert members.reply(UID, WORKER, term=0)["decided"] == {"one": "commit"}
+
+
+def test_decisions_are_kept_within_a_bound(members):
+    members.accept(beat(acks=[Ack(f"c{n}", 0, 0) for n in range(100)]))
+    for number in range(100):
+        members.decide(UID, f"c{number}", "commit")
+    decided = members.reply(UID, WORKER, term=0)["decided"]
+    assert list(decided) == [f"c{number}" for number in range(68, 100)]
+
+
+def test_acks_are_found_by_checkpoint_with_the_member_that_reports_them(members):
+    """QR3."""
+    members.accept(beat(WORKER, acks=[Ack("c", 0, 0), Ack("d", 0, 0)]))
+    members.accept(beat(OTHER, acks=[Ack("c", 0, 1)]))
+    assert members.acks(UID, "c") == [(WORKER, Ack("c", 0, 0)), (OTHER, Ack("c", 0, 1))]
+    assert members.acks("nobody", "c") == []
+
+
+def test_a_reply_is_told_once_and_is_news_again_when_it_changes(members):
+    members.accept(beat())
+    reply = members.reply(UID, WORKER, term=0)
+    assert members.mark_told(UID, WORKER, reply)
+    assert not members.mark_told(UID, WORKER, members.reply(UID, WORKER, term=0))
+    members.declare(UID, "trainer", {WORKER: [GO]})
+    assert members.mark_told(UID, WORKER, members.reply(UID, WORKER, term=0))
+
+
+def test_another_incarnation_has_been_told_nothing(members):
+    members.accept(beat(boot="a"))
+    members.mark_told(UID, WORKER, members.reply(UID, WORKER, term=0))
+    members.accept(beat(boot="b", attempt=1))
+    assert members.mark_told(UID, WORKER, members.reply(UID, WORKER, term=0))
+
+
+def test_close_stands_until_the_trainer_opens_again(members):
+    """AG7."""
+    members.accept(beat())
+    members.close(UID)
+    assert members.reply(UID, WORKER, term=0)["close"] is True
+    members.reopen(UID)
+    assert members.reply(UID, WORKER, term=0)["close"] is False
+
+
+def test_closing_what_is_unknown_leaves_nothing_behind(members):
+    members.close("nobody")
+    members.reopen("nobody")
+    members.drop("nobody")
+    members.forget_member("nobody", WORKER)
+    assert members.uids() == []
+
+
+def test_a_dropped_trainer_is_unknown(members):
+    members.accept(beat())
+    members.declare(UID, "trainer", {WORKER: [GO]}, epoch=4)
+    members.drop(UID)
+    assert members.uids() == []
+    assert members.view(UID) == {}
+    assert ids(members) == []
+
+
+def test_a_forgotten_member_leaves_the_others_alone(members):
+    members.accept(beat(WORKER))
+    members.accept(beat(OTHER))
+    members.declare(UID, "trainer", {WORKER: [GO], OTHER: [GO]})
+    members.forget_member(UID, OTHER)
+    assert set(members.view(UID)) == {WORKER}
+    assert (ids(members, WORKER), ids(members, OTHER)) == (["go:1"], [])
+
+
+# -- held replies
+
+
+async def held_for(members, act, *, member=WORKER, hold=10.0):
+    """Hold a reply, do something half a second later, and return how long it was held."""
+    loop = asyncio.get_running_loop()
+    members.accept(beat(WORKER))
+    members.accept(beat(OTHER))
+    started, ended = loop.time(), []
+
+    async def wait():
+        await members.wait_news(UID, member, hold=hold)
+        ended.append(loop.time() - started)
+
+    async with TaskScope() as scope:
+        scope.spawn(wait(), name="held reply")
+        await asyncio.sleep(0.5)
+        act()
+    return ended[0]
+
+
+@simulated
+async def test_a_hold_ends_by_itself():
+    members = Members(SimClock())
+    assert await held_for(members, lambda: None) == 10.0
+
+
+@simulated
+async def test_a_directive_wakes_the_hold_of_its_member():
+    members = Members(SimClock())
+    assert await held_for(members, lambda: members.declare(UID, "trainer", {WORKER: [GO]})) == 0.5
+
+
+@simulated
+async def test_a_directive_for_another_member_wakes_nobody():
+    members = Members(SimClock())
+    assert await held_for(members, lambda: members.declare(UID, "trainer", {OTHER: [GO]})) == 10.0
+
+
+@simulated
+async def test_the_same_directives_again_wake_nobody():
+    members = Members(SimClock())
+    members.declare(UID, "trainer", {WORKER: [GO]})
+    assert await held_for(members, lambda: members.declare(UID, "trainer", {WORKER: [GO]})) == 10.0
+
+
+@simulated
+async def test_a_directive_that_is_withdrawn_wakes_its_member():
+    members = Members(SimClock())
+    members.declare(UID, "trainer", {WORKER: [GO]})
+    assert await held_for(members, lambda: members.declare(UID, "trainer", {})) == 0.5
+
+
+@simulated
+async def test_a_decided_checkpoint_wakes_once():
+    members = Members(SimClock())
+    assert await held_for(members, lambda: members.decide(UID, "c", "commit")) == 0.5
+    members = Members(SimClock())
+    members.decide(UID, "c", "commit")
+    assert await held_for(members, lambda: members.decide(UID, "c", "commit")) == 10.0
+
+
+@simulated
+async def test_close_and_drop_wake_every_hold():
+    """AG7."""
+    members = Members(SimClock())
+    assert await held_for(members, lambda: members.close(UID)) == 0.5
+    members = Members(SimClock())
+    assert await held_for(members, lambda: members.drop(UID)) == 0.5
