@@ -1,15 +1,18 @@
 """A scripted operator for tests of the agent: HTTPS, holds replies, and says what a test tells it to say."""
 
+import contextlib
 import datetime as dt
 import ipaddress
 import json
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -71,6 +74,7 @@ class ScriptedOperator:
         self._wanted = {}
         self._results = {}
         self._told = {}
+        self._peers = weakref.WeakSet()
         self._server = None
         self._port = 0
 
@@ -102,9 +106,9 @@ class ScriptedOperator:
             def get_request(self):
                 peer, address = super().get_request()
                 peer.settimeout(30)
-                return operator._context.wrap_socket(
-                    peer, server_side=True, do_handshake_on_connect=False
-                ), address
+                secured = operator._context.wrap_socket(peer, server_side=True, do_handshake_on_connect=False)
+                operator._peers.add(secured)
+                return secured, address
 
             def handle_error(self, request, client_address):
                 pass
@@ -121,9 +125,13 @@ class ScriptedOperator:
         return f"https://127.0.0.1:{self._port}"
 
     def stop(self):
-        """Stop listening and leave requests in flight without an answer."""
+        """Stop listening and cut every connection, requests in flight included."""
         self._server.shutdown()
         self._server.server_close()
+        for peer in list(self._peers):
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(peer, socket.SHUT_RDWR)
+        self._peers.clear()
 
     def answer(self, body, authorization):
         beat = json.loads(body)
