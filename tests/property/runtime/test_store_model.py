@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from runtime.cache import NAMESPACE, OWNER_UID
 from runtime.cache.store import Added, Deleted, Store, Updated
 from runtime.cache.transform import codec_for
-from runtime.objects import CONFIGMAPS, key_of
+from runtime.objects import CONFIGMAPS, key_of, uid_of
 
 OBJECTS = st.builds(
     lambda name, namespace, uid, version, owners: {
@@ -58,6 +58,7 @@ def test_changes_add_up_to_the_content_and_indexes_tell_the_truth(steps):
                     mirror[key_of(obj)] = obj
                 case Updated(old, new):
                     assert mirror[key_of(old)] is old
+                    assert uid_of(old) == uid_of(new)
                     mirror[key_of(new)] = new
                 case Deleted(obj, _):
                     del mirror[key_of(obj)]

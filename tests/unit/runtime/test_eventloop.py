@@ -9,9 +9,16 @@ from runtime.eventloop import collector_held
 
 def test_the_collector_rests_for_the_block_and_goes_on_even_after_a_failure():
     """PY1."""
-    with pytest.raises(LookupError), collector_held():
-        assert not gc.isenabled()
-        raise LookupError
+    observed = []
+
+    def fail():
+        with collector_held():
+            observed.append(gc.isenabled())
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        fail()
+    assert observed == [False]
     assert gc.isenabled()
 
 
