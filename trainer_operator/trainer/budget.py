@@ -30,15 +30,14 @@ def charge(
     disruptions: int,
 ) -> Charge:
     """Charge a group of failures seen together: one count, however many members it took down (RC1, RC3)."""
-    app = [failure for failure in group if failure.kind is not FailureClass.DISRUPTION]
-    for failure in group:
-        rule = first_match(rules, failure)
+    rated = [(failure, first_match(rules, failure)) for failure in group]
+    for failure, rule in rated:
         if rule is not None and rule.action is FailureAction.FAIL_TRAINER:
             return Charge(1, 0, "FailureRule", f"a failure rule ends the Trainer: {failure.message}")
-        if rule is not None and rule.action is FailureAction.IGNORE and failure in app:
-            app.remove(failure)
-    for failure in app:
-        refusal = _not_retried(failure, policy)
+    counted = [(f, rule) for f, rule in rated if rule is None or rule.action is not FailureAction.IGNORE]
+    app = [failure for failure, _ in counted if failure.kind is not FailureClass.DISRUPTION]
+    for failure, rule in counted:
+        refusal = _not_retried(failure, policy) if rule is None else None  # a rule comes before the policy
         if refusal is not None:
             return Charge(1, 0, refusal, failure.message)
     if app:
@@ -50,7 +49,7 @@ def charge(
                 f"{failures + 1} failures, backoffLimit is {policy.backoff_limit}: {app[0].message}",
             )
         return Charge(failures=1)
-    if not any(failure.kind is FailureClass.DISRUPTION for failure in group):
+    if not counted:
         return Charge()
     limit = policy.max_disruptions
     if limit is not None and disruptions + 1 > limit:
@@ -88,6 +87,8 @@ def restart_delay(number: int, policy: EffectiveRetryPolicy, *, chance: float) -
 
 
 def _not_retried(failure: Failure, policy: EffectiveRetryPolicy) -> str | None:
+    if failure.kind is FailureClass.DISRUPTION:
+        return None
     if failure.kind is FailureClass.CONFIG:
         return "CannotExecute"
     if policy.restart_policy == RestartPolicy.NEVER:

@@ -204,7 +204,11 @@ def _count(draft: Draft, policy: EffectiveRetryPolicy) -> int:
     if recovery is None or recovery.not_before is None:
         return 1
     stable = (draft.observed.now - recovery.not_before).total_seconds()
-    if stable >= policy.reset_after_seconds and (draft.status.global_step or 0) > recovery.step:
+    waited = (recovery.not_before - (recovery.detected_at or recovery.not_before)).total_seconds()
+    if (
+        stable >= max(policy.reset_after_seconds, 2 * waited)
+        and (draft.status.global_step or 0) > recovery.step
+    ):
         return 1
     return recovery.count + 1
 
