@@ -8,7 +8,7 @@ in time and may still be in flight ends before another elector's fence opens.
 
 import heapq
 from dataclasses import replace
-from itertools import count
+from itertools import count, pairwise
 from random import Random
 
 from hypothesis import given, settings
@@ -193,7 +193,7 @@ def test_there_are_never_two_unfenced_writers(seed, offsets, trouble, stops, sta
         )
     world.run(200)
     periods = sorted(world.writers, key=lambda writer: writer[1])
-    for (one, _, last), (other, opened, _) in zip(periods, periods[1:], strict=False):
+    for (one, _, last), (other, opened, _) in pairwise(periods):
         assert last <= opened + 1e-6, (one.terms.identity, last, other.terms.identity, opened)
 
 

@@ -66,7 +66,7 @@ class QueueModel(RuleBasedStateMachine):
         else:
             due = self.clock.monotonic() + min(delay, LONGEST_DELAY)
             if key in self.waiting:
-                known_due, place, known_priority = self.waiting[key]
+                known_due, _place, known_priority = self.waiting[key]
                 if (min(due, known_due), max(priority, known_priority)) == (known_due, known_priority):
                     return
                 due, priority = min(due, known_due), max(priority, known_priority)

@@ -1,6 +1,7 @@
 """The controller: what it does with a reconciler's answers."""
 
 import asyncio
+import itertools
 
 import pytest
 import structlog
@@ -89,7 +90,7 @@ async def test_an_error_is_retried_with_backoff_until_it_succeeds():
     bench.controller.trigger(KEY)
     await bench.run(10)
     times = [at for at, _ in reconciler.calls]
-    gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
     assert gaps == pytest.approx([0.005, 0.01, 0.02], abs=0.002)
     assert bench.value("reconcile_errors_total") == 3
     assert bench.value("reconcile_total", result="error") == 3
