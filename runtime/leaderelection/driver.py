@@ -121,10 +121,10 @@ class ElectionDriver:
                 before = self._state
                 self._state, actions = step(self._terms, before, event, now=self._clock.monotonic())
                 self._tell(before, self._state)
+                event = await self._perform(actions)
                 if isinstance(self._state, Ended):
                     self._log.info("election ended", reason=self._state.reason, lost=self._state.lost)
                     return self._state
-                event = await self._perform(actions)
         finally:
             self._fence.close("the election has ended")
             self._set_status(leading=False)
@@ -176,7 +176,7 @@ class ElectionDriver:
         except (RuntimeFault, TimeoutError) as error:
             self._log.warning(
                 "lease request failed, it will be tried again",
-                error=str(error) or f"no answer within {ATTEMPT_TIMEOUT:g} s",
+                error=str(error) or "no answer in time",
             )
             return Failed()
 

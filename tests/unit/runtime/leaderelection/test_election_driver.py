@@ -154,7 +154,7 @@ def test_the_fence_is_shut_before_a_rival_can_acquire_when_renewals_fail(trouble
             assert outcome.lost
             assert "not renewed within 10 s" in outcome.reason
             assert party.clock.monotonic() - party.driver.renewed_at == pytest.approx(10, abs=0.05)
-            with pytest.raises(LeadershipLost):
+            with pytest.raises(LeadershipLost, match="not renewed"):
                 party.fence.check()
             assert store.lease.holder == "me"  # not given back: somebody may still be writing
 
