@@ -273,6 +273,7 @@ def _check_space(folder: Path) -> None:
 
 def main() -> int:
     """Make sure that the control plane's programs are there, and say where."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends Go's compilers too, as Ctrl-C does
     try:
         assets = ensure()
     except ClusterFault as fault:
