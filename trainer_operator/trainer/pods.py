@@ -11,6 +11,7 @@ from typing import Any
 from trainer_operator.api import names
 from trainer_operator.api.bucket import ClaimBucket, FileBucket, parse_bucket
 from trainer_operator.api.meta import API_VERSION, ApiModel
+from trainer_operator.api.pod import SecurityContext
 from trainer_operator.api.topology import RoleSettings
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.topology.members import MemberId
@@ -24,6 +25,8 @@ TOKEN_FOLDER = "/var/run/secrets/trainer-operator"  # noqa: S105 - a path, not a
 TOKEN_AUDIENCE = "trainer-operator"  # noqa: S105
 STARTUP_SECONDS = 1800
 PORT_RANGE_START = 32768
+POD_SECURITY = frozenset({"fsGroup", "supplementalGroups"})
+"""Fields of a security context that Kubernetes knows for pods only."""
 
 
 def pod_manifest(trainer: Trainer, member: MemberId, attempt: int, settings: Settings) -> dict[str, Any]:
@@ -52,6 +55,7 @@ def pod_manifest(trainer: Trainer, member: MemberId, attempt: int, settings: Set
         "securityContext": {
             "sysctls": [{"name": "net.ipv4.ip_local_port_range", "value": _port_range(template.ports)}],
             "seccompProfile": {"type": "RuntimeDefault"},
+            **_security(template.security_context, of_pod=True),
         },
         "initContainers": [_installer(settings)],
         "containers": [_trainer_container(trainer, member, attempt, role, settings)],
@@ -147,9 +151,7 @@ def _trainer_container(
         "env": _environment(trainer, member, attempt, role, settings),
         "resources": _wire(resources) if resources is not None else None,
         "volumeMounts": mounts,
-        "securityContext": _wire(template.security_context)
-        if template.security_context is not None
-        else None,
+        "securityContext": _security(template.security_context, of_pod=False),
         "startupProbe": {
             "httpGet": {"path": "/livez", **probe},
             "periodSeconds": 1,
@@ -237,6 +239,12 @@ def _tolerations(trainer: Trainer, role: RoleSettings) -> list[dict[str, Any]]:
     snapshot = trainer.status.profile_snapshot
     shared = snapshot.spec.tolerations if snapshot is not None else None
     return [_wire(toleration) for toleration in (*(shared or ()), *(role.tolerations or ()))]
+
+
+def _security(context: SecurityContext | None, *, of_pod: bool) -> dict[str, Any]:
+    """Return the part of a user's security context that belongs to the pod, or to the container."""
+    asked = context.dump() if context is not None else {}
+    return {name: value for name, value in asked.items() if (name in POD_SECURITY) is of_pod}
 
 
 def _port_range(count: int) -> str:
