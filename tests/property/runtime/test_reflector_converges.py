@@ -67,7 +67,8 @@ STEPS = st.one_of(
 class Mirror:
     """Rebuilds the collection from what it hears, and insists that what it hears makes sense."""
 
-    def __init__(self):
+    def __init__(self, log):
+        self.log = log
         self.objects = {}
 
     def on_add(self, obj, *, initial):
@@ -84,7 +85,10 @@ class Mirror:
 
     def on_delete(self, obj, *, final_state_unknown):
         gone = self.objects.pop(obj["metadata"]["name"])
-        assert gone["metadata"]["uid"] == obj["metadata"]["uid"]
+        uid = obj["metadata"]["uid"]
+        assert gone["metadata"]["uid"] == uid
+        living = {obj["metadata"]["uid"] for obj in self.log.objects(CONFIGMAPS)}
+        assert uid not in living, "an object that lives was called deleted"
 
 
 def apply(api, action, argument):
@@ -122,7 +126,7 @@ async def follow(steps, page_size):
     api = MemoryApi(page_size=page_size)
     informers = Informers(api, clock=LoopClock())
     informer = informers.informer(CONFIGMAPS)
-    informer.add_handler(mirror := Mirror())
+    informer.add_handler(mirror := Mirror(api.log))
     seen = ""
     async with TaskScope() as scope:
         scope.spawn(informers.run(), name="informers")
