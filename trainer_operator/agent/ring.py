@@ -14,7 +14,7 @@ from trainer_operator.agent import packed
 from trainer_operator.agent.store import Malformed
 
 KEEP = 3
-_NAME = re.compile(r"^(\d{12})-p(\d{1,10})\.ring$")
+_NAME = re.compile(r"^(\d{12})-p(\d{1,10})\.ring\Z")
 
 
 def path_of(directory: str, step: int, ps_epoch: int) -> str:

@@ -29,9 +29,9 @@ VERSION = 1
 COMMIT = "commit"
 ABORT = "abort"
 MAX_RECORD_BYTES = 4 * 1024 * 1024
-_ID = re.compile(r"^(\d{12})-e(\d{1,10})-[0-9a-f]{4}$")
-_ACK_NAME = re.compile(r"^(\d{1,6})\.r(\d{1,3})$")
-_SHA256 = re.compile(r"^[0-9a-f]{64}$")
+_ID = re.compile(r"^(\d{12})-e(\d{1,10})-[0-9a-f]{4}\Z")
+_ACK_NAME = re.compile(r"^(\d{1,6})\.r(\d{1,3})\Z")
+_SHA256 = re.compile(r"^[0-9a-f]{64}\Z")
 
 
 class StoreError(Exception):

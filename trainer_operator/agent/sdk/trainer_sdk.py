@@ -397,6 +397,7 @@ class Job:
         with self._told:  # the agent is gone: nobody could end a wait any more
             self._agent, self._pause_at = None, None
             self._told.notify_all()
+        agent.close()
 
     def _hear(self, message: Mapping[str, Any]) -> None:
         kind = message["t"]

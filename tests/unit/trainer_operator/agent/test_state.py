@@ -1,0 +1,126 @@
+"""The agent's state: what rises, what is told again, and what is urgent."""
+
+import pytest
+
+from trainer_operator.agent.state import CopyAck, Result, State
+
+
+class Clock:
+    def __init__(self):
+        self.now = 50.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def state(clock):
+    return State(clock)
+
+
+def test_seq_and_run_rise_and_a_new_run_starts_at_its_restore_step(state, clock):
+    """TX7."""
+    state.prepare(1, 31000)
+    state.spawn(1, 0, step=0)
+    state.stepped(30, samples=1, dt_ms=[1.0], metrics={"loss": 1.0})
+    clock.now += 5
+    first = state.view()
+    assert (first.run, first.step, first.step_age) == (1, 30, 5.0)
+    state.spawn(1, 0, step=20)
+    second = state.view()
+    assert second.seq > first.seq
+    assert (second.run, second.step, second.step_age, second.metrics, second.phase) == (
+        2,
+        20,
+        0.0,
+        {},
+        "init",
+    )
+
+
+def test_prepare_forgets_the_exit_and_never_falls_back(state):
+    """ME3."""
+    state.spawn(1, 0, step=0)
+    state.exited(1, 0, fingerprint="F", tail="")
+    state.prepare(3, 31000)
+    state.prepare(2, 31001)
+    view = state.view()
+    assert (view.prepared, view.proc, view.exit) == (3, "none", None)
+
+
+def test_a_result_is_told_until_it_is_no_longer_listed_and_again_when_it_is(state):
+    """MG1."""
+    state.add_result(Result("go:1", True))
+    state.listed(["go:1"], [])
+    assert [result.id for result in state.view().results] == ["go:1"]
+    assert not state.listed([], ["go:1"])
+    assert state.view().results == ()
+    assert state.listed(["go:1"], [])
+    assert [result.id for result in state.view().results] == ["go:1"]
+
+
+def test_a_reply_to_a_beat_without_the_result_does_not_silence_it(state):
+    """MG1: the operator cannot drop what it has not heard."""
+    state.add_result(Result("go:1", True))
+    state.listed([], [])
+    assert [result.id for result in state.view().results] == ["go:1"]
+
+
+def test_acks_are_told_until_the_decision(state):
+    """AG7, CS11."""
+    state.add_ack(CopyAck("a", 0, 0, 1, 40, True))
+    state.add_ack(CopyAck("a", 0, 0, 0, 40, False, "late failure"))
+    state.add_ack(CopyAck("b", 0, 0, 1, 60, True))
+    assert [ack.ok for ack in state.view().acks] == [True, True]
+    state.decided({"a": "commit"})
+    assert [ack.ckpt for ack in state.view().acks] == ["b"]
+    assert state.has_undecided
+
+
+def test_steps_wait_for_the_next_beat_but_changes_are_urgent(state):
+    """TX6."""
+    state.spawn(1, 0, step=0)
+    state.stepped(1, samples=1, dt_ms=[], metrics={})
+    assert state.wait_news(0)  # the first step is a change of phase
+    state.stepped(2, samples=1, dt_ms=[], metrics={})
+    assert not state.wait_news(0)
+    for change in (
+        lambda: state.entered("eval"),
+        lambda: state.exited(0, 0, fingerprint=None, tail=""),
+        lambda: state.prepare(2, 1),
+        lambda: state.add_result(Result("x", True)),
+        lambda: state.finished_data_epoch(1, {}),
+    ):
+        change()
+        assert state.wait_news(0)
+
+
+def test_draining_is_kept_until_the_exit(state):
+    """ND6."""
+    state.spawn(1, 0, step=0)
+    state.entered("draining")
+    state.entered("train")
+    assert state.phase == "draining"
+    state.exited(0, 0, fingerprint=None, tail="")
+    assert state.phase == "done"
+
+
+def test_silence_counts_from_the_later_of_exit_and_contact(state, clock):
+    """AG7."""
+    assert state.silent_for() is None
+    state.spawn(1, 0, step=0)
+    state.spawned(1)
+    assert state.silent_for() is None
+    state.exited(0, 0, fingerprint=None, tail="")
+    clock.now += 100
+    assert state.silent_for() == 100
+    state.heard()
+    clock.now += 5
+    assert state.silent_for() == 5
+    state.prepare(2, 1)
+    assert state.silent_for() is None
