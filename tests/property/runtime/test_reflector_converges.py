@@ -1,7 +1,7 @@
 """A reflector against an etcd-like log, under any mix of faults (P5, W1–W16)."""
 
 import orjson
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from runtime.cache import Informers
@@ -151,6 +151,10 @@ async def follow(steps, page_size):
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@example(steps=[("put", "a"), ("wait", 1.0), ("list lags", None), ("wait", 5.0)], page_size=0)
+@example(
+    steps=[("put", "a"), ("wait", 1.0), ("compact", None), ("recreate", "a"), ("cut", None)], page_size=1
+)
 @given(steps=st.lists(STEPS, max_size=25), page_size=st.sampled_from([0, 1, 3]))
 def test_any_mix_of_faults_converges_to_the_server(steps, page_size):
     """P5, W1, W2, W6, W7, W15."""
