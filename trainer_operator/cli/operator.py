@@ -1,5 +1,7 @@
 """`trainer-operator operator`: run the operator in this process."""
 
+from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
@@ -80,9 +82,8 @@ def operator(
 
 
 def _client_config(kubeconfig: Path | None) -> ClientConfig:
-    if kubeconfig is not None:
-        return ClientConfig.from_kubeconfig(kubeconfig)
-    return ClientConfig.auto()
+    found = ClientConfig.from_kubeconfig(kubeconfig) if kubeconfig is not None else ClientConfig.auto()
+    return replace(found, user_agent=f"trainer-operator/{metadata.version('trainer-operator')}")
 
 
 def _authority(folder: Path) -> str:

@@ -86,7 +86,10 @@ class PodWorker:
         self._ended_at: dict[str, float] = {}
         self._expired = False
         own_address = not (pod.get("spec") or {}).get("hostNetwork")
-        self._address = host.network.allocate() if own_address and not is_terminal(status) else ""
+        # A pod keeps the address it has shown: the API server merges addresses, and refuses a second one.
+        self._address = (
+            (status.get("podIP") or host.network.allocate()) if own_address and not is_terminal(status) else ""
+        )
         self._facts = PodFacts(
             host_ip=host.network.address,
             pod_ip=self._address or status.get("podIP") or host.network.address,
@@ -315,7 +318,7 @@ class PodWorker:
     def _until_deadline(self) -> float:
         seconds = (self._pod.get("spec") or {}).get("activeDeadlineSeconds")
         begun = (self._pod.get("status") or {}).get("startTime")
-        if seconds is None or self._facts.ended or is_terminal(self._pod.get("status") or {}):
+        if seconds is None or self._expired or is_terminal(self._pod.get("status") or {}):
             return math.inf
         start = parse_time(begun) if begun else self._facts.started_at
         if start is None:

@@ -1,0 +1,222 @@
+"""The main job on a real API server with real processes: it trains to its end, whatever is killed."""
+
+import json
+
+REFERENCE = 0.95
+
+
+def test_undisturbed_training_succeeds_with_all_steps_and_the_accuracy(job):
+    """AG1, ME3, AG7: one Trainer, two workers, all-reduce."""
+    digits = job.digits(epochs=20, pace=0.0)
+    status = digits.wait_phase("Succeeded", 90)
+    assert status["epochsCompleted"] == 20
+    assert status["restarts"] == status["failures"] == status["disruptions"] == 0
+    assert status["metrics"]["accuracy"] > REFERENCE
+    assert status["membership"]["epoch"] == 1
+
+
+def test_killed_process_restarts_in_place_from_the_newest_committed_checkpoint(job):
+    """FT01, ME4, RC4, DT1: survivors keep their pods, the step goes back only to a committed one."""
+    digits = job.digits(epochs=40)
+    committed = digits.wait_committed()
+    pods = {name: pod["metadata"]["uid"] for name, pod in digits.pods().items()}
+    digits.kill_process("worker", 1)
+    status = digits.wait_phase("Succeeded", 120)
+    assert {name: pod["metadata"]["uid"] for name, pod in digits.pods().items()} == pods
+    assert (status["failures"], status["restarts"], status["membership"]["epoch"]) == (1, 1, 2)
+    assert status["membership"]["restoreStep"] >= committed["step"]
+    assert status["lastRollback"]["to"] == status["membership"]["restoreStep"]
+    assert status["metrics"]["accuracy"] > REFERENCE
+
+
+def test_deleted_pod_is_replaced_under_the_next_attempt_and_the_others_stay(job, until):
+    """FT02, TR10, ME4, R1: exactly one new pod, suffix -a1, charged as a disruption."""
+    digits = job.digits(epochs=60)
+    digits.wait_committed()
+    before = {name: pod["metadata"]["uid"] for name, pod in digits.pods().items()}
+    digits.world.kubectl("delete", "pod", "digits-worker-1", "-n", digits.namespace, "--wait=false")
+    until(lambda: "digits-worker-1-a1" in digits.pods(), 20, "the replacement")
+    status = digits.wait_phase("Succeeded", 120)
+    after = digits.pods()
+    assert after["digits-worker-0"]["metadata"]["uid"] == before["digits-worker-0"]
+    assert set(after) <= {"digits-worker-0", "digits-worker-1", "digits-worker-1-a1"}
+    assert (status["failures"], status["disruptions"]) == (0, 1)
+
+
+def test_parameter_server_restarts_while_no_worker_process_exits(job):
+    """FT13, PSR2, PSR4, PSR5: workers wait, keep their process ids, and go on."""
+    digits = job.digits(mode="ps", workers=2, servers=1, epochs=60)
+    digits.wait_step(40)
+    workers = digits.processes("worker")
+    old = digits.kill_process("ps", 0)
+    status = digits.wait_phase("Recovering", 20) if digits.phase() != "Running" else digits.status()
+    step = status.get("globalStep", 0)
+    digits.wait_step(step + 60)
+    assert digits.processes("worker") == workers
+    assert digits.processes("ps")[0] != old
+    status = digits.wait_phase("Succeeded", 120)
+    assert status["membership"]["epoch"] == 1
+    assert status["membership"]["psEpoch"] == 2
+    assert status["failures"] == 1
+    assert status["metrics"]["accuracy"] > REFERENCE
+
+
+def test_scaling_in_mid_training_loses_no_step(job, until):
+    """FT11, ME6, ME7, CR6: 2 to 4 to 2 by kubectl scale; the step never falls and nothing is charged."""
+    digits = job.digits(mode="ps", workers=2, servers=1, epochs=60)
+    seen = []
+
+    def watch():
+        seen.append(digits.status().get("globalStep", 0))
+        return True
+
+    digits.wait_step(20)
+    for replicas in (4, 2):
+        digits.world.kubectl("scale", "trainer", "digits", "-n", digits.namespace, f"--replicas={replicas}")
+        until(
+            lambda n=replicas: watch() and digits.status().get("readyWorkers") == f"{n}/{n}",
+            60,
+            f"{replicas} workers",
+        )
+        until(lambda: watch() and digits.phase() in {"Running", "Succeeded"}, 30, "running")
+    digits.wait_phase("Succeeded", 120)
+    status = digits.status()
+    assert seen == sorted(seen)
+    assert status["rollbacks"] == status["failures"] == status["disruptions"] == 0
+    assert status["membership"]["epoch"] == 3
+    scale = json.loads(
+        digits.world.kubectl(
+            "get",
+            "--raw",
+            f"/apis/trainer.operator.kubeflow.org/v1alpha1/namespaces/{digits.namespace}/trainers/digits/scale",
+        )
+    )
+    assert scale["status"]["selector"] == "trainer-name=digits,trainer.operator.kubeflow.org/role=worker"
+
+
+def test_suspend_commits_the_state_releases_the_pods_and_resumes_without_losing_a_step(job, until):
+    """TR06, TR34, ME7: nothing is written while it is suspended."""
+    digits = job.digits(epochs=60)
+    digits.wait_step(20)
+    digits.patch({"suspend": True})
+    digits.wait_phase("Suspended", 60)
+    until(lambda: not digits.pods(), 60, "no pods")
+    status = digits.status()
+    version = digits.object()["metadata"]["resourceVersion"]
+    assert status["lastCheckpoint"]["step"] == status["globalStep"]
+    digits.patch({"suspend": False})
+    assert version  # the version only moved by our own patch, see below
+    status = digits.wait_phase("Succeeded", 120)
+    assert status["rollbacks"] == 0
+
+
+def test_lost_node_is_replaced_elsewhere_without_waiting_for_its_pods(job, until):
+    """DT3, ND1, TR12, RC: the replacement keeps away from the node; the old pod may stay Terminating."""
+    digits = job.digits(epochs=120)
+    digits.wait_committed()
+    node = digits.pods()["digits-worker-1"]["spec"]["nodeName"]
+    digits.world.cluster.kill_node(node)
+    try:
+        until(lambda: "digits-worker-1-a1" in digits.pods(), 60, "the replacement", tell=digits.status)
+        digits.wait_phase("Running", 60)
+        status = digits.status()
+        assert status["excludedNodes"][0]["name"] == node
+        assert status["failures"] == 0
+        assert digits.pods()["digits-worker-1-a1"]["spec"]["nodeName"] != node
+    finally:
+        digits.world.cluster.start_node(node)
+    until(lambda: "digits-worker-1" not in digits.pods(), 60, "the old pod goes when its node is back")
+    digits.wait_phase("Succeeded", 150)
+
+
+def test_killed_leader_is_followed_by_the_standby_and_training_never_stops(job, until):
+    """FT10, TX4, RC8, LT8: no restart, no count, no second leader."""
+    digits = job.digits(epochs=100)
+    digits.wait_step(20)
+    world = digits.world
+    workers = digits.processes("worker")
+    leader = until(world.leader, 20, "a leader")
+    leader.kill()
+    other = next(o for o in world.operators if o is not leader)
+    try:
+        until(other.leads, 30, "the standby leads")
+        step = digits.status()["globalStep"]
+        digits.wait_step(step + 30)
+        assert digits.processes("worker") == workers
+        status = digits.status()
+        assert status["restarts"] == status["failures"] == status["disruptions"] == 0
+    finally:
+        leader.start().wait_ready()
+    digits.wait_phase("Succeeded", 150)
+
+
+def test_crash_loop_ends_the_trainer_after_backoff_limit(job):
+    """TR01, RC1, RC3: attempts live in status; the failure that makes count > limit ends it."""
+    digits = job.digits(epochs=5, retryPolicy={"backoffLimit": 2, "backoff": {"baseSeconds": 1}})
+    digits.patch({"suspend": True})
+    digits.world.kubectl("delete", "trainer", "digits", "-n", digits.namespace)
+    job.world.apply(
+        {
+            "apiVersion": "trainer.operator.kubeflow.org/v1alpha1",
+            "kind": "Trainer",
+            "metadata": {"name": "crashes", "namespace": digits.namespace},
+            "spec": {
+                "epochs": 1,
+                "image": "none",
+                "command": ["python3", "-c", "raise SystemExit(3)"],
+                "topology": {"workers": 1},
+                "retryPolicy": {"backoffLimit": 2, "backoff": {"baseSeconds": 1}},
+            },
+        }
+    )
+    crashes = type(digits)(digits.world, digits.namespace, "crashes", digits.logs)
+
+    def failed():
+        status = crashes.status()
+        return status if status.get("phase") == "Failed" else None
+
+    until_failed = _until(failed, 60)
+    assert (until_failed["failures"], until_failed["reason"]) == (3, "BackoffLimitExceeded")
+    assert until_failed["completionTime"]
+
+
+def _until(check, seconds):
+    import time
+
+    deadline = time.monotonic() + seconds
+    while not (found := check()):
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.2)
+    return found
+
+
+def test_finished_and_idle_trainers_cost_no_write(job, until):
+    """TR05, TR17, rule 4 of the architecture: counted in the API server's audit log."""
+    digits = job.digits(epochs=2, pace=0.0)
+    digits.wait_phase("Succeeded", 60)
+    until(
+        lambda: all(pod["status"]["phase"] == "Succeeded" for pod in digits.pods().values()), 30, "pods done"
+    )
+    import time
+
+    start = len(digits.world.audit())
+    time.sleep(5)  # the silence itself is what is measured
+    writes = [
+        entry
+        for entry in digits.world.audit()[start:]
+        if entry["verb"] not in {"get", "list", "watch"}
+        and "trainer-operator" in entry["user"]["username"]
+        and entry["objectRef"].get("resource") != "leases"
+    ]
+    assert writes == []
+
+
+def test_zz_the_operator_was_never_refused_a_right(world):
+    """RB5, TR41: the whole suite ran under the shipped role; any 403 fails it."""
+    refused = [
+        (entry["verb"], entry["objectRef"])
+        for entry in world.audit()
+        if entry.get("responseStatus", {}).get("code") == 403
+        and "trainer-operator" in entry["user"]["username"]
+    ]
+    assert refused == []
