@@ -43,7 +43,7 @@ from trainer_operator.devcluster.node.storage import PodStorage
 RETRY_MISSING = 2.0
 """Seconds until a start is tried again that lacked something; nothing tells us when it appears."""
 RETRY_REFUSED = 10.0
-RETRY_FAULT = 0.5
+RETRY_FAULT = 0.2
 FORCED_GRACE = 1.0
 """Seconds for containers of a pod whose object is gone already, as the kubelet's least."""
 DEFAULT_GRACE = 30.0
