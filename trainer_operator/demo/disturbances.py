@@ -38,13 +38,19 @@ class Disturbance:
     """Whether no other member's process may end because of it."""
     keeps_pace: bool = False
     """Whether training must not pause at all."""
+    steady_steps: int = 40
+    """Steps that training goes on before it."""
+    after_checkpoint: bool = False
+    """Whether there has to be a committed checkpoint before it."""
     workers: int | None = None
     """Number of workers that is asked for."""
 
 
 PLAN = (
     Disturbance(Kind.KILL_WORKER, "kill -9 a worker's process", failures=1, keeps_others=True),
-    Disturbance(Kind.KILL_SERVER, "kill -9 the parameter server", failures=1, keeps_others=True),
+    Disturbance(
+        Kind.KILL_SERVER, "kill -9 the parameter server", failures=1, keeps_others=True, after_checkpoint=True
+    ),
     Disturbance(Kind.DELETE_POD, "kubectl delete a worker's pod", disruptions=1, keeps_others=True),
     Disturbance(Kind.SCALE_UP, "kubectl scale --replicas=5", workers=5),
     Disturbance(Kind.KILL_NODE, "cut the power of a node", disruptions=1, patience=90.0),

@@ -42,8 +42,8 @@ class MemberRow:
     state: str
     step: int
     pid: int | None
-    restarts: int
-    """How often its training process was another one than before."""
+    starts: int
+    """Training processes that it has had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +104,12 @@ def member_rows(timeline: Timeline, *, now: float) -> tuple[MemberRow, ...]:
                     pod,
                     is_node_ready=nodes.get(pod.node, True),
                     has_process=process is not None,
+                    had_process=member in runs and pod.phase == "Running",
                     since_step=now - step.at if step is not None else None,
                 ),
                 step=step.step if step is not None else 0,
                 pid=process[0] if process is not None else None,
-                restarts=max(0, len(runs.get(member, ())) - 1),
+                starts=len(runs.get(member, ())),
             )
         )
     return tuple(rows)
@@ -178,7 +179,9 @@ def compose(
     )
 
 
-def _state(pod: PodSeen, *, is_node_ready: bool, has_process: bool, since_step: float | None) -> str:
+def _state(
+    pod: PodSeen, *, is_node_ready: bool, has_process: bool, had_process: bool, since_step: float | None
+) -> str:
     if pod.phase == "Succeeded":
         return "done"
     if pod.phase == "Failed":
@@ -187,8 +190,8 @@ def _state(pod: PodSeen, *, is_node_ready: bool, has_process: bool, since_step: 
         return "node down"
     if pod.is_ending:
         return "ending"
-    if pod.phase != "Running" or not has_process:
-        return "starting"
+    if not has_process:
+        return "down" if had_process else "starting"
     return "training" if since_step is not None and since_step < QUIET else "waiting"
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from trainer_operator.demo.disturbances import Incident, Kind
 from trainer_operator.demo.timeline import EventSeen, LeaseSeen, PodSeen, StatusSeen, StepSeen, Timeline
 
-SHORTEST_PAUSE = 1.0
+SHORTEST_PAUSE = 0.5
 """Seconds without a step that count as a pause; below, it is the pace of training."""
 
 
@@ -132,12 +132,12 @@ def longest_pause(timeline: Timeline, *, after: float, until: float) -> Pause | 
 
 
 def _moments(timeline: Timeline, *, after: float, until: float) -> list[tuple[float, int, int]]:
-    """Return when steps were seen, with the lowest and the newest of each moment."""
+    """Return when steps were seen, with the lowest and the highest of each moment."""
     moments: list[tuple[float, int, int]] = []
     for seen in timeline.of(StepSeen, after=after, until=until):
         if moments and moments[-1][0] == seen.at:
-            at, lowest, _ = moments[-1]
-            moments[-1] = (at, min(lowest, seen.step), seen.step)
+            at, lowest, highest = moments[-1]
+            moments[-1] = (at, min(lowest, seen.step), max(highest, seen.step))
         else:
             moments.append((seen.at, seen.step, seen.step))
     return moments

@@ -39,6 +39,8 @@ from trainer_operator.devcluster.state import Settings
 NAMESPACE = "default"
 REPORT = "report.json"
 FRAME_INTERVAL = 0.25
+PULSE_LENGTH = 200
+"""Seconds of training that frames tell the pulse of; a screen shows what it has room for."""
 _LAST_LOOK = 1.5
 """Seconds in which the last events and log lines arrive."""
 
@@ -108,6 +110,7 @@ class Performance:
             planned=len(self._plan),
             checks=self._checks,
             reference=self._reference,
+            pulse_length=PULSE_LENGTH,
         )
 
     def places(self) -> tuple[Place, ...]:

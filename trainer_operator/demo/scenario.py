@@ -10,13 +10,14 @@ import asyncio
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from runtime.clock import Clock
 from trainer_operator.demo import processes
 from trainer_operator.demo.disturbances import PLAN, Disturbance, Incident, Kind
 from trainer_operator.demo.measures import Row, measure
 from trainer_operator.demo.operators import Operators
-from trainer_operator.demo.steady import has_ended, recovered, trains
+from trainer_operator.demo.steady import has_checkpoint, has_ended, recovered, trains
 from trainer_operator.demo.timeline import LeadersSeen, PodSeen, Timeline
 from trainer_operator.devcluster.cluster import Cluster
 from trainer_operator.devcluster.errors import ClusterFault
@@ -60,16 +61,20 @@ class Scenario:
         self.rows: list[Row] = []
 
     async def run(self) -> None:
-        """Carry out the plan; ends early when training does."""
+        """Carry out the plan; ends early when training does, or does not become steady."""
         since = self._now
         for disturbance in self._plan:
             self._announce("training; the next disturbance comes when it is steady")
-            await self._until(lambda since=since: trains(self._timeline, since=since), STEADY_PATIENCE)  # type: ignore[misc]
-            if has_ended(self._timeline):
+            if not await self._until(partial(self._is_steady, disturbance, since), STEADY_PATIENCE):
                 return
             incident = await self._disturb(disturbance)
             self.rows.append(measure(self._timeline, incident))
             since = self._now
+
+    def _is_steady(self, disturbance: Disturbance, since: float) -> bool:
+        return trains(self._timeline, since=since, steps=disturbance.steady_steps) and (
+            not disturbance.after_checkpoint or has_checkpoint(self._timeline)
+        )
 
     async def _disturb(self, disturbance: Disturbance) -> Incident:
         self._announce(disturbance.title)

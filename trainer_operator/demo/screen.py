@@ -37,9 +37,11 @@ _STATES = {
     "starting": "blue",
     "ending": "magenta",
     "failed": "bold red",
+    "down": "red",
     "node down": "bold red",
 }
 _CHECKPOINTS = {"Committed": "green", "Staging": "yellow", "Pending": "blue"}
+_WIDE = 100
 _SIDE = 34
 _LEAST_EVENTS = 3
 
@@ -50,18 +52,21 @@ def render(frame: Frame, *, width: int, height: int) -> RenderableType:
     if frame.status is None:
         return Group(header, _panel("Set-up", _setup(frame)))
     members = _members(frame.members)
-    left: RenderableType = _panel("Members", members)
+    nodes = _nodes(frame)
+    left: RenderableType = _panel("Members", members, subtitle=nodes)
     middle_height = max(len(frame.members), 4) + 3
-    if width >= 100:
+    if width >= _WIDE:
         side = _panel(
             "Checkpoints", _checkpoints(frame.checkpoints[: middle_height - 3]), height=middle_height
         )
         grid = Table.grid(expand=True)
         grid.add_column(ratio=1)
         grid.add_column(width=_SIDE)
-        grid.add_row(_panel("Members", members, height=middle_height), side)
+        grid.add_row(_panel("Members", members, height=middle_height, subtitle=nodes), side)
         left = grid
-    rows = _panel("Disturbances", disturbance_table(frame.rows, planned=frame.planned))
+    rows = _panel(
+        "Disturbances", disturbance_table(frame.rows, planned=frame.planned, is_narrow=width < _WIDE)
+    )
     parts: list[RenderableType] = [header, left, rows]
     used = 6 + middle_height + 3 + max(len(frame.rows), frame.planned)
     if frame.checks:
@@ -126,11 +131,14 @@ def _header(frame: Frame, width: int) -> Panel:
     progress.add_row(
         ProgressBar(total=total or 1, completed=min(frame.step, total or 1), complete_style=style), done
     )
-    beat = Text.assemble(("steps each second  ", QUIET), _pulse(frame.pulse[-max(10, width - 26) :]))
+    beat = Text.assemble(
+        ("steps each second  ", QUIET), _pulse(_since_first(frame.pulse[-max(10, width - 26) :]))
+    )
     beat.no_wrap = True
     now = Text.assemble(("now  ", QUIET), (frame.activity, "bold"))
     now.no_wrap, now.overflow = True, "ellipsis"
-    return _panel(_title(frame), Group(facts, progress, beat, now), style=style)
+    lines = (facts, progress, beat, now) if frame.activity else (facts, progress, beat)
+    return _panel(_title(frame), Group(*lines), style=style)
 
 
 def _title(frame: Frame) -> str:
@@ -138,16 +146,34 @@ def _title(frame: Frame) -> str:
     return f"[bold]Trainer Operator[/] demo  {minutes}:{rest:02}"
 
 
-def _panel(title: str, content: RenderableType, *, style: str = QUIET, height: int | None = None) -> Panel:
+def _panel(
+    title: str,
+    content: RenderableType,
+    *,
+    style: str = QUIET,
+    height: int | None = None,
+    subtitle: Text | None = None,
+) -> Panel:
     return Panel(
         content,
         title=title,
         title_align="left",
+        subtitle=subtitle,
+        subtitle_align="right",
         border_style=style,
         box=ROUNDED,
         padding=(0, 1),
         height=height,
     )
+
+
+def _nodes(frame: Frame) -> Text:
+    text = Text()
+    for name, is_ready in frame.nodes:
+        text.append(" ● " if is_ready else " ✗ ", style=GOOD if is_ready else BAD)
+        text.append(name, style=QUIET if is_ready else BAD)
+    text.append(" " if frame.nodes else "")
+    return text
 
 
 def _setup(frame: Frame) -> Table:
@@ -176,7 +202,7 @@ def _members(rows: tuple[MemberRow, ...]) -> Table:
     table.add_column("State", no_wrap=True, min_width=9)
     table.add_column("Step", justify="right", no_wrap=True)
     table.add_column("Process", justify="right", no_wrap=True)
-    table.add_column("Restarts", justify="right", no_wrap=True)
+    table.add_column("Starts", justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
             row.pod,
@@ -184,7 +210,7 @@ def _members(rows: tuple[MemberRow, ...]) -> Table:
             Text(row.state, style=_STATES.get(row.state, "")),
             str(row.step) if row.step else "–",
             Text(str(row.pid) if row.pid is not None else "–", style=QUIET),
-            Text(str(row.restarts), style="yellow" if row.restarts else QUIET),
+            Text(str(row.starts), style="yellow" if row.starts > 1 else QUIET),
         )
     return table
 
@@ -212,9 +238,14 @@ def _events(frame: Frame, count: int, width: int) -> Table:
         table.add_row(
             Text(f"{event.at:.0f} s", style=QUIET),
             Text(event.reason, style="yellow" if event.warning else "green"),
-            Text(event.message, style="" if width >= 100 else QUIET),
+            Text(event.message, style="" if width >= _WIDE else QUIET),
         )
     return table
+
+
+def _since_first(counts: tuple[int, ...]) -> tuple[int, ...]:
+    first = next((position for position, count in enumerate(counts) if count), len(counts))
+    return counts[first:]
 
 
 def _pulse(counts: tuple[int, ...]) -> Text:
@@ -222,7 +253,7 @@ def _pulse(counts: tuple[int, ...]) -> Text:
     text = Text()
     for count in counts:
         if count == 0:
-            text.append("·", style="red" if text.plain.strip(" ·") else QUIET)
+            text.append("·", style="red")
         else:
             text.append(_BARS[max(1, round(count / most * 8))], style=GOOD)
     return text

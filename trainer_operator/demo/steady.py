@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from trainer_operator.demo.disturbances import Disturbance, Kind
-from trainer_operator.demo.timeline import LeadersSeen, LeaseSeen, ProcessSeen, StepSeen, Timeline
+from trainer_operator.demo.timeline import (
+    CheckpointSeen,
+    LeadersSeen,
+    LeaseSeen,
+    ProcessSeen,
+    StepSeen,
+    Timeline,
+)
 
 STEADY_STEPS = 6
 """Steps that have to follow before training counts as going on."""
@@ -20,14 +27,23 @@ def steps_since(timeline: Timeline, since: float) -> int:
     return len({(seen.server_epoch, seen.step) for seen in timeline.of(StepSeen, after=since)})
 
 
-def trains(timeline: Timeline, *, since: float) -> bool:
-    """Whether everybody is there and training has gone on since a time."""
+def has_checkpoint(timeline: Timeline) -> bool:
+    """Whether a checkpoint was committed."""
+    return any(checkpoint.state == "Committed" for checkpoint in timeline.of(CheckpointSeen))
+
+
+def trains(timeline: Timeline, *, since: float, steps: int = STEADY_STEPS) -> bool:
+    """Whether everybody is there and training has gone on since a time.
+
+    A pod that is ending takes no part: on a node without power it ends only when the node is back.
+    """
     status = timeline.status()
+    members = {member for member, pod in timeline.pods().items() if not pod.is_ending}
     return (
         status.phase == "Running"
         and not status.changing
-        and set(timeline.pods()) == set(timeline.processes())
-        and steps_since(timeline, since) >= STEADY_STEPS
+        and members == set(timeline.processes())
+        and steps_since(timeline, since) >= steps
     )
 
 

@@ -18,12 +18,13 @@ def seconds(value: float | None, *, none: str = "–") -> str:
     return none if value is None else f"{value:.1f} s"
 
 
-def disturbance_table(rows: Sequence[Row], *, planned: int = 0) -> Table:
+def disturbance_table(rows: Sequence[Row], *, planned: int = 0, is_narrow: bool = False) -> Table:
     """Lay out what each disturbance did; rows that are still to come are left to the caller."""
     table = Table(box=None, expand=True, pad_edge=False, header_style=QUIET, padding=(0, 1))
     table.add_column("", width=1)
     table.add_column("Disturbance", ratio=3, no_wrap=True)
-    table.add_column("Done to", ratio=2, no_wrap=True)
+    if not is_narrow:
+        table.add_column("Done to", ratio=2, no_wrap=True)
     table.add_column("Noticed", justify="right", no_wrap=True)
     table.add_column("Next step", justify="right", no_wrap=True)
     table.add_column("Step", justify="right", no_wrap=True)
@@ -32,7 +33,7 @@ def disturbance_table(rows: Sequence[Row], *, planned: int = 0) -> Table:
         table.add_row(
             Text("✓" if row.survived else "✗", style=GOOD if row.survived else BAD),
             row.title,
-            Text(row.target, style=QUIET),
+            *(() if is_narrow else (Text(row.target, style=QUIET),)),
             seconds(row.detected),
             Text("no pause", style=GOOD) if row.next_step is None else seconds(row.next_step),
             _steps(row),
@@ -62,8 +63,6 @@ def _steps(row: Row) -> Text:
     text = Text(str(row.step_before))
     if row.repeated:
         text.append(f" → {row.step_after}", style="yellow")
-    elif row.next_step is not None:
-        text.append(f" → {row.step_after}", style=QUIET)
     return text
 
 
