@@ -103,9 +103,8 @@ class WorkQueue(Generic[K]):
         if self._is_shut_down:
             return
         self._adds += 1
-        waiting = self._waiting.pop(key, None)
-        if waiting is not None and waiting[3] > priority:
-            priority = waiting[3]
+        if self._waiting and (waiting := self._waiting.pop(key, None)) is not None:
+            priority = max(priority, waiting[3])
         self._make_ready(key, priority, self._clock.monotonic())
 
     def add_after(self, key: K, delay: float, priority: int = 0) -> None:
@@ -167,7 +166,8 @@ class WorkQueue(Generic[K]):
         Raises: QueueShutDown as `get` does.
         """
         now = self._clock.monotonic()
-        self._promote(now)
+        if self._timetable:
+            self._promote(now)
         while self._takeable:
             entry = heapq.heappop(self._takeable)
             key = entry[2]
@@ -291,7 +291,8 @@ class WorkQueue(Generic[K]):
         ):  # repeated raises must not grow the index for ever
             self._takeable = [known for known in self._ready.values() if known[2] not in self._processing]
             heapq.heapify(self._takeable)
-        self._wake_one()
+        if self._getters:
+            self._wake_one()
 
     def _promote(self, now: float) -> None:
         """Move what is due from waiting to ready, in order of deadline."""

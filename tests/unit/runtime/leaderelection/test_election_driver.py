@@ -6,9 +6,11 @@ from random import Random
 
 import pytest
 
+from runtime.client.config import ClientConfig
 from runtime.client.errors import AlreadyExists, Conflict, NotFound, TransportError, TransportFault
 from runtime.clock import LoopClock
 from runtime.fence import Fence, LeadershipLost
+from runtime.leaderelection import LeaderElector
 from runtime.leaderelection.driver import ATTEMPT_TIMEOUT, ElectionDriver
 from runtime.leaderelection.record import Lease
 from runtime.leaderelection.step import Ended, Terms
@@ -303,3 +305,59 @@ async def test_a_read_answered_with_not_found_counts_as_no_lease():
         await party.acquired.wait()
         party.driver.stop()
         await party.clock.sleep(1)
+
+
+@simulated
+async def test_a_fence_that_refuses_a_renewal_ends_the_election():
+    """L6: it expired, or was shut, between the decision and its execution."""
+    store = Store()
+    party = Party(store)
+    async with TaskScope() as scope:
+        running = scope.spawn(party.driver.run(), name="election")
+        await party.acquired.wait()
+        assert party.driver.is_leader
+        party.fence.close("somebody else shut it")
+        outcome = await running
+    assert outcome == Ended("the fence expired while a renewal arrived", lost=True)
+    assert not party.driver.is_leader
+
+
+@simulated
+async def test_a_leader_whose_driver_hangs_is_not_live_after_the_lease_and_a_grace():
+    """L8."""
+    store = Store()
+    party = Party(store)
+    elector = LeaderElector(
+        ClientConfig(server="https://localhost"),
+        namespace="ns",
+        name="lease",
+        fence=party.fence,
+        clock=party.clock,
+    )
+    assert elector.check() is None
+    async with TaskScope() as scope:
+        running = scope.spawn(party.driver.run(), name="election")
+        elector._driver = party.driver
+        assert elector.check() is None
+        await party.acquired.wait()
+        await party.clock.sleep(60)
+        assert elector.check() is None
+        asyncio.get_running_loop().stall(36)  # nothing runs, not even the driver
+        assert "last renewal of the lease is" in elector.check()
+        assert (await running).lost
+        assert elector.check() is None
+
+
+async def test_an_elector_that_was_never_started_has_nothing_to_release():
+    """L7."""
+    elector = LeaderElector(
+        ClientConfig(server="https://localhost"), namespace="ns", name="lease", fence=Fence(LoopClock())
+    )
+    assert await elector.release() is None
+    assert elector.outcome is None
+    assert (
+        elector.identity
+        != LeaderElector(
+            ClientConfig(server="https://localhost"), namespace="ns", name="lease", fence=Fence(LoopClock())
+        ).identity
+    )
