@@ -191,10 +191,12 @@ def _new_failures(draft: Draft) -> list[Failure]:
 def _had_pod(draft: Draft, member: MemberId, in_epoch: frozenset[MemberId]) -> bool:
     """Whether the pod of the current attempt existed: its agent was heard, or the active epoch was formed with it."""
     entry = draft.records.get(member)
+    active = draft.status.membership.phase == membership.ACTIVE
+    if not active and draft.status.membership.reason == "Resumed":
+        return False  # agents of the pods that were suspended may still be remembered (TR13)
     agent = draft.observed.agents.get(member)
     if agent is not None and agent.beat.attempt == entry.attempt:
         return True
-    active = draft.status.membership.phase == membership.ACTIVE
     return active and member in in_epoch and entry.handled != f"{entry.attempt - 1}/pod"
 
 

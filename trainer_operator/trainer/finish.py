@@ -34,7 +34,7 @@ def succeed_when_done(draft: Draft) -> None:
     members = members_of(draft)
     for member in members:
         agent = live(draft, member)
-        if agent is not None and agent.done and agent.beat.epoch == membership.epoch:
+        if (agent is not None and agent.done and agent.beat.epoch == membership.epoch) or (agent is None and _ended_well(draft, member)):
             draft.records.set_done(member, membership.epoch)
     done = {member for member in members if draft.records.is_done(member, membership.epoch)}
     if not decides_success(draft, members) <= done:
@@ -46,6 +46,13 @@ def succeed_when_done(draft: Draft) -> None:
         "Completed",
         f"all {draft.status.epochs_completed} epochs are done at step {_last(draft)}",
     )
+
+
+def _ended_well(draft: Draft, member: MemberId) -> bool:
+    """Whether the member's pod says so: its agent may have left while no operator was there to listen (AG7)."""
+    attempt = draft.records.attempt(member)
+    pods = draft.observed.pods.get(member, ())
+    return any(pod.attempt == attempt and pod.phase == "Succeeded" and not pod.terminating for pod in pods)
 
 
 def decides_success(draft: Draft, members: frozenset[MemberId]) -> set[MemberId]:
