@@ -93,14 +93,16 @@ class Agent:
             else self._settings.stop_budget
         )
         self._launcher.close(budget)
+        ended = self.state.last_exit
+        self._write_last_words(
+            last_words(ended)
+        )  # first of all: the rest may be cut short by the end of the grace
         self._saver.wait_idle(_GRACE_RESERVE if self._terminated else self._settings.grace)
         if self._link is not None:
             self._link.stop()
             if self._terminated:
                 self._link.post_once(_LAST_BEAT_TIME)
         self._conversation.server.close()
-        ended = self.state.last_exit
-        self._write_last_words(last_words(ended))
         if self._terminated and (ended is None or (had_process and ended.sig)):
             return _TERMINATED
         return ended.code if ended is not None else 0

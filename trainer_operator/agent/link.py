@@ -23,6 +23,8 @@ from trainer_operator.agent import beats
 PATH = "/v1/agents/beat"
 ANSWER_TIME = 10.0
 """Seconds beyond the hold that an answer may take (AA7)."""
+_TOGETHER = 0.01
+"""Seconds in which news travels together: a spawn and the result of its Go are one beat, not two of few tokens."""
 _LONGEST_RETRY_AFTER = 15.0
 Clock = Callable[[], float]
 
@@ -266,7 +268,7 @@ class Link:
             if not self._wait_news(1.0) and not again:
                 continue
             again = False
-            self._stopped.wait(self._bucket.take())
+            self._stopped.wait(max(_TOGETHER, self._bucket.take()))
             self._wait_news(0.0)  # news since then is in this beat too
             body, reported = self._make_beat(0.0)
             connection = self._connect(self._addresses.current)

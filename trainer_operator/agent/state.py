@@ -263,11 +263,10 @@ class State:
             self.news()
 
     def finished_data_epoch(self, number: int, metrics: Mapping[str, float]) -> None:
-        """Note a finished pass over the data."""
+        """Note a finished pass over the data; it may be short, so it waits for the next beat."""
         with self._lock:
             self._progress.data_epoch = max(self._progress.data_epoch, number)
             self._progress.metrics.update(metrics)
-        self.news()
 
     def rolled_to(self, ps_epoch: int, step: int) -> None:
         """Note that the process took a new parameter-server epoch and stands at `step`."""

@@ -303,6 +303,10 @@ class Job:
             self.members = others + tuple(member for member in update.members if member.role == "ps")
             self._asked = self._step = update.step
             self._step_at, self._unsent = None, False
+        if (
+            self.role == "ps" and self.ring_dir
+        ):  # snapshots after the step belong to a history that is void now
+            _agent_part("ring").cut(self.ring_dir, update.step)
         self._send({"t": "psepoch", "n": update.ps_epoch, "step": update.step})
         return update
 

@@ -88,13 +88,13 @@ def test_steps_wait_for_the_next_beat_but_changes_are_urgent(state):
     state.stepped(1, samples=1, dt_ms=[], metrics={})
     assert state.wait_news(0)  # the first step is a change of phase
     state.stepped(2, samples=1, dt_ms=[], metrics={})
+    state.finished_data_epoch(1, {"accuracy": 0.9})
     assert not state.wait_news(0)
     for change in (
         lambda: state.entered("eval"),
         lambda: state.exited(0, 0, fingerprint=None, tail=""),
         lambda: state.prepare(2, 1),
         lambda: state.add_result(Result("x", True)),
-        lambda: state.finished_data_epoch(1, {}),
     ):
         change()
         assert state.wait_news(0)

@@ -1,0 +1,74 @@
+"""The zipapp: what goes in, and that it asks nothing of the image but Python 3.8."""
+
+import ast
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from trainer_operator.agent.__main__ import main
+from trainer_operator.agent.install import install
+
+AGENT = Path(sys.modules["trainer_operator.agent.install"].__file__).parent
+SOURCES = sorted(AGENT.rglob("*.py"))
+
+
+def imported(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(AGENT).as_posix())
+def test_sources_are_python_3_8_and_standard_library(path):
+    """AG3: numpy only in the SDK, only where it is used."""
+    tree = ast.parse(path.read_text(), feature_version=(3, 8))
+    foreign = {name for name in imported(tree) if name.split(".")[0] not in sys.stdlib_module_names}
+    allowed = {"numpy"} if path.name == "trainer_sdk.py" else set()
+    assert {name for name in foreign if not name.startswith("trainer_operator.agent")} <= allowed
+
+
+def test_the_zipapp_holds_the_agent_and_nothing_compiled(tmp_path):
+    """AG1."""
+    target = install(str(tmp_path / "deep" / "agent"))
+    names = zipfile.ZipFile(target).namelist()
+    assert "__main__.py" in names
+    assert "trainer_operator/agent/store.py" in names
+    assert not [name for name in names if name.endswith(".pyc")]
+    assert sorted(os.listdir(tmp_path / "deep" / "agent")) == ["agent.pyz", "trainer_sdk.py"]
+
+
+def test_installing_again_replaces_both_files(tmp_path):
+    """AG1: the init container may run twice."""
+    (tmp_path / "trainer_sdk.py").write_text("old")
+    for _ in range(2):
+        assert main(["install", str(tmp_path)]) == 0
+    assert (tmp_path / "trainer_sdk.py").read_text() == (AGENT / "sdk" / "trainer_sdk.py").read_text()
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path, capsys):
+    """AG1."""
+    (tmp_path / "file").write_text("")
+    assert main(["install", str(tmp_path / "file" / "agent")]) == 73
+    assert capsys.readouterr().err.startswith("the agent cannot be installed into")
+
+
+@pytest.mark.parametrize("arguments", [[], ["--"], ["install"], ["python3", "train.py"]])
+def test_anything_else_is_answered_with_the_usage(arguments, capsys):
+    """AG1."""
+    assert main(arguments) == 64
+    assert capsys.readouterr().err.startswith("usage:")
+
+
+def test_the_zipapp_starts_isolated(tmp_path):
+    """AG1: python -I, no site of the user's."""
+    done = subprocess.run(
+        [sys.executable, "-I", install(str(tmp_path))], capture_output=True, text=True, check=False, cwd="/"
+    )
+    assert done.returncode == 64
+    assert done.stderr.startswith("usage:")
