@@ -35,11 +35,13 @@ class LogWriter:
     def feed(self, stream: str, data: bytes) -> None:
         """Take what a stream said; complete lines are on disk when this returns."""
         *lines, rest = (self._rests.get(stream, b"") + data).split(b"\n")
-        self._rests[stream] = rest
-        entries = [(b"F", line) for line in lines]
-        while len(self._rests[stream]) >= LONGEST_LINE:
-            entries.append((b"P", self._rests[stream][:LONGEST_LINE]))
-            self._rests[stream] = self._rests[stream][LONGEST_LINE:]
+        entries = []
+        for line in lines:
+            *pieces, end = _cut(line)
+            entries += [(b"P", piece) for piece in pieces]
+            entries.append((b"F", end))
+        *pieces, self._rests[stream] = _cut(rest)
+        entries += [(b"P", piece) for piece in pieces]
         self._write(stream, entries)
 
     def close(self) -> None:
@@ -147,6 +149,11 @@ class LogTail:
             return os.fstat(self._file.fileno()).st_ino != self._path.stat().st_ino
         except FileNotFoundError:
             return False
+
+
+def _cut(line: bytes) -> list[bytes]:
+    """Cut a line into pieces of the greatest length; the last one may be empty only when the line is."""
+    return [line[at : at + LONGEST_LINE] for at in range(0, len(line), LONGEST_LINE)] or [b""]
 
 
 def _entries(path: Path) -> Iterator[bytes]:

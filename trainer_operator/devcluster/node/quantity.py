@@ -29,9 +29,11 @@ def parse_quantity(text: str | float) -> Decimal:
 
     Raises: ValueError naming the text.
     """
-    written = str(text).strip()
+    written = str(text)
     number = written.rstrip("numkKMGTPEi")
     try:
+        if number != number.strip():
+            raise InvalidOperation
         return Decimal(number) * _FACTORS[written[len(number) :]]
     except (InvalidOperation, KeyError):
         raise ValueError(f"{written!r} is no quantity, expected a number such as 2, 500m or 1.5Gi") from None

@@ -88,7 +88,9 @@ class PodWorker:
         own_address = not (pod.get("spec") or {}).get("hostNetwork")
         # A pod keeps the address it has shown: the API server merges addresses, and refuses a second one.
         self._address = (
-            (status.get("podIP") or host.network.allocate()) if own_address and not is_terminal(status) else ""
+            (status.get("podIP") or host.network.allocate())
+            if own_address and not is_terminal(status)
+            else ""
         )
         self._facts = PodFacts(
             host_ip=host.network.address,
