@@ -10,6 +10,7 @@ import os
 import socket
 import ssl
 import tempfile
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ class Transport:
         self._watches: aiohttp.ClientSession | None = None
         self._fingerprint = b""
         self._checked_at = float("-inf")
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
     async def open(self) -> None:
         """Make the TLS context and the sessions.
@@ -69,6 +71,25 @@ class Transport:
             if session is not None:
                 await session.close()
         self._calls = self._watches = None
+        await self._cut_lingering()
+
+    async def _cut_lingering(self) -> None:
+        """End connections that still wait for the server's goodbye: TLS grants it 30 s, our loop may not live on."""
+        for sock in tuple(self._sockets):
+            if sock.fileno() >= 0:
+                try:
+                    sock.shutdown(socket.SHUT_RDWR)
+                except OSError:  # never connected, or cut by the other side
+                    continue
+        for _ in range(20):
+            if all(sock.fileno() < 0 for sock in self._sockets):
+                return
+            await asyncio.sleep(0.001)
+
+    def _socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
+        sock = keepalive_socket(address)
+        self._sockets.add(sock)
+        return sock
 
     @property
     def calls(self) -> aiohttp.ClientSession:
@@ -97,7 +118,7 @@ class Transport:
         connector = aiohttp.TCPConnector(
             limit=limit,
             ssl=self._context if self._context is not None else False,
-            socket_factory=keepalive_socket,
+            socket_factory=self._socket,
             keepalive_timeout=60,
         )
         session = aiohttp.ClientSession(

@@ -196,21 +196,26 @@ class Jobs:
         store = self.folder / f"store-{self.namespace}"
         store.mkdir(exist_ok=True)
         command = ["python3", str(DIGITS), "--mode", mode, "--pace", str(pace), "--log-dir", str(logs)]
-        body = {
-            "apiVersion": "trainer.operator.kubeflow.org/v1alpha1",
-            "kind": "Trainer",
-            "metadata": {"name": name, "namespace": self.namespace},
-            "spec": {
-                "epochs": epochs,
-                "image": "digits",
-                "command": command,
-                "topology": {"workers": workers, "parameterServers": servers},
-                "checkpoint": {"bucket": f"file://{store}", "intervalMinutes": minutes},
-                **spec,
-            },
-        }
-        self.world.apply(body)
-        return Job(self.world, self.namespace, name, logs)
+        return self.make(
+            name,
+            logs=logs,
+            command=command,
+            topology={"workers": workers, "parameterServers": servers},
+            checkpoint={"bucket": f"file://{store}", "intervalMinutes": minutes},
+            epochs=epochs,
+            **spec,
+        )
+
+    def make(self, name, *, logs=None, epochs=1, **spec):
+        self.world.apply(
+            {
+                "apiVersion": "trainer.operator.kubeflow.org/v1alpha1",
+                "kind": "Trainer",
+                "metadata": {"name": name, "namespace": self.namespace},
+                "spec": {"epochs": epochs, "image": "none", **spec},
+            }
+        )
+        return Job(self.world, self.namespace, name, logs or self.folder)
 
 
 @dataclass
