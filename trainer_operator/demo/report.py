@@ -93,7 +93,7 @@ def verdict(frame: Frame) -> Text:
         f", accuracy {status.accuracy:.2%}" if status is not None and status.accuracy is not None else ""
     )
     return Text(
-        f"✓ survived {len(frame.rows)} disturbances{accuracy}, in {frame.elapsed:.0f} s", style=f"bold {GOOD}"
+        f"✓ survived {len(frame.rows)} disturbance{'' if len(frame.rows) == 1 else 's'}{accuracy}, in {frame.elapsed:.0f} s", style=f"bold {GOOD}"
     )
 
 

@@ -170,9 +170,9 @@ def _panel(
 def _nodes(frame: Frame) -> Text:
     text = Text()
     for name, is_ready in frame.nodes:
-        text.append(" ● " if is_ready else " ✗ ", style=GOOD if is_ready else BAD)
+        text.append("  " if text else "")
+        text.append("● " if is_ready else "✗ ", style=GOOD if is_ready else BAD)
         text.append(name, style=QUIET if is_ready else BAD)
-    text.append(" " if frame.nodes else "")
     return text
 
 
