@@ -21,7 +21,8 @@ def test_a_killed_worker_is_measured_from_the_kill_to_the_step_after_the_pause(r
     recording.wait(0.1).tell(failures=1, restarts=1, recovering=("worker-1",), step=11)
     recording.wait(1.8).process("worker-1", 200).apply(5)
     row = measure(
-        recording.timeline, incident(Kind.KILL_WORKER, began, recording.now, "worker-1", target="worker-1, pid 102")
+        recording.timeline,
+        incident(Kind.KILL_WORKER, began, recording.now, "worker-1", target="worker-1, pid 102"),
     )
     assert row.detected == pytest.approx(0.3)
     assert row.next_step == pytest.approx(2.2)

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 from rich.console import Console
@@ -68,6 +68,6 @@ def test_the_summary_says_where_everything_is(frame):
 def test_the_picture_is_a_whole_svg_with_the_verdict(tmp_path, frame):
     path = tmp_path / "demo.svg"
     write_svg(path, frame)
-    text = "".join(ElementTree.fromstring(path.read_text()).itertext()).replace("\xa0", " ")  # noqa: S314
+    text = "".join(ET.fromstring(path.read_text()).itertext()).replace("\xa0", " ")
     assert "survived 1 disturbance" in text
     assert [file.name for file in tmp_path.iterdir()] == ["demo.svg"]

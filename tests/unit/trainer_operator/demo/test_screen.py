@@ -1,5 +1,6 @@
 """The screen holds what matters at every size, and the terminal is left as it was."""
 
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -104,14 +105,10 @@ def test_before_there_is_a_trainer_the_set_up_is_shown():
 
 
 def test_no_leader_is_told(frame):
-    from dataclasses import replace
-
     assert "leader none" in text_of(render(replace(frame, leader=""), width=120, height=42))
 
 
 def test_expectations_take_the_place_of_events_at_the_end(frame):
-    from dataclasses import replace
-
     checks = (Check("it trains", True, "it did"), Check("it is quick", False, "it was not"))
     text = text_of(render(replace(frame, checks=checks), width=120, height=42))
     assert "✓  it trains" in text

@@ -3,7 +3,14 @@
 import pytest
 
 from trainer_operator.demo.disturbances import PLAN, Kind
-from trainer_operator.demo.steady import STEADY_STEPS, has_checkpoint, has_ended, recovered, steps_since, trains
+from trainer_operator.demo.steady import (
+    STEADY_STEPS,
+    has_checkpoint,
+    has_ended,
+    recovered,
+    steps_since,
+    trains,
+)
 from trainer_operator.demo.timeline import CheckpointSeen, LeaseSeen, PodSeen
 
 BY_KIND = {disturbance.kind: disturbance for disturbance in PLAN}
@@ -79,7 +86,9 @@ def test_a_process_replaced_by_itself_is_not_over_before_the_operator_counts_it(
 def test_scaling_is_over_when_the_new_world_trains(recording):
     began = recording.apply(10).now
     for index in (2, 3, 4):
-        recording.timeline.add(PodSeen(recording.now, f"digits-worker-{index}", f"worker-{index}", 0, "", "Running"))
+        recording.timeline.add(
+            PodSeen(recording.now, f"digits-worker-{index}", f"worker-{index}", 0, "", "Running")
+        )
         recording.process(f"worker-{index}", 200 + index)
     recording.apply(20).tell(epoch=2, world=5)
     assert not is_over(recording, Kind.SCALE_UP, began)  # the old epoch's steps do not count

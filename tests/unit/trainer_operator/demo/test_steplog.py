@@ -25,7 +25,14 @@ def line(step=1, member="worker-0", **changes):
 
 def test_a_line_is_read():
     seen = parse(line(5), at=1.5)
-    assert (seen.at, seen.member, seen.server_epoch, seen.step, seen.first, seen.end) == (1.5, "worker-0", 2, 5, 0, 21)
+    assert (seen.at, seen.member, seen.server_epoch, seen.step, seen.first, seen.end) == (
+        1.5,
+        "worker-0",
+        2,
+        5,
+        0,
+        21,
+    )
 
 
 @pytest.mark.parametrize("bad", [b"", b"{", b"[]", b"3", b"{}", line(step="x"), line(step=None), b"\xff\xfe"])
@@ -44,7 +51,9 @@ def test_only_what_is_new_is_read_and_only_whole_lines(tmp_path):
 
 def test_a_half_line_of_a_killed_member_is_counted_and_left_out(tmp_path):
     logs = StepLogs(tmp_path)
-    (tmp_path / "ps-0.jsonl").write_bytes(line(1, "ps-0") + line(2, "ps-0")[:15] + line(2, "ps-0") + line(3, "ps-0"))
+    (tmp_path / "ps-0.jsonl").write_bytes(
+        line(1, "ps-0") + line(2, "ps-0")[:15] + line(2, "ps-0") + line(3, "ps-0")
+    )
     assert [seen.step for seen in logs.read(at=1.0)] == [1, 3]
     assert logs.malformed == 1
 

@@ -1,6 +1,14 @@
 """What was seen, and what it was at a given moment."""
 
-from trainer_operator.demo.timeline import EventSeen, NodeSeen, PodSeen, ProcessSeen, StatusSeen, StepSeen, Timeline
+from trainer_operator.demo.timeline import (
+    EventSeen,
+    NodeSeen,
+    PodSeen,
+    ProcessSeen,
+    StatusSeen,
+    StepSeen,
+    Timeline,
+)
 
 
 def test_an_empty_timeline_has_an_empty_status():

@@ -1,6 +1,7 @@
 """The expectations of the demo: each holds on a good training and fails for its own reason."""
 
 import pytest
+
 from trainer_operator.demo.disturbances import PLAN
 from trainer_operator.demo.measures import Row
 from trainer_operator.demo.timeline import LeadersSeen, StepSeen, Timeline
