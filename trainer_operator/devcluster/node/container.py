@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
+import marshal
 import os
 import signal
 import subprocess
@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import IO, Any, Protocol
+from typing import IO, Protocol
 
 from trainer_operator.devcluster.node import sandbox
 from trainer_operator.devcluster.node.containerstate import KILLED_EXIT_CODE, exit_code_of
@@ -81,9 +81,9 @@ class Order:
     join: int | None = None
     """Process 1 of a container to enter, instead of making a new one."""
 
-    def to_json(self) -> bytes:
-        """Return the text that the sandbox reads."""
-        return json.dumps(
+    def to_bytes(self) -> bytes:
+        """Return what the sandbox reads."""
+        return marshal.dumps(
             {
                 "mode": "run" if self.join is None else "exec",
                 "parent": os.getpid(),
@@ -95,7 +95,7 @@ class Order:
                 "base": self.base,
                 "mounts": [asdict(mount) for mount in self.mounts],
             }
-        ).encode()
+        )
 
 
 class ContainerRun:
@@ -185,13 +185,14 @@ class ContainerRun:
     def _take_reports(self, data: bytes) -> None:
         *lines, self._reports = (self._reports + data).split(b"\n")
         for line in lines:
-            report: dict[str, Any] = json.loads(line)
-            if "started" in report:
-                self._take_start(report["started"])
-            elif "exited" in report:
-                self.exit_code = exit_code_of(report["exited"])
+            kind, _, rest = line.decode().partition(" ")
+            if kind == "started":
+                self._take_start(int(rest))
+            elif kind == "exited":
+                self.exit_code = exit_code_of(int(rest))
             elif not self._started.done():
-                self._started.set_exception(StartRefused(report["stage"], report["error"]))
+                stage, _, problem = rest.partition(" ")
+                self._started.set_exception(StartRefused(stage, problem))
 
     def _take_start(self, pid: int) -> None:
         self.pid = pid
@@ -222,7 +223,7 @@ def _launch(order: Order, control_end: int) -> subprocess.Popen[bytes]:
     It has to be this thread anyway: the sandbox dies with the *thread* that started it.
     """
     with os.fdopen(os.memfd_create("order"), "w+b") as text:
-        text.write(order.to_json())
+        text.write(order.to_bytes())
         text.seek(0)
         return subprocess.Popen(
             [*_LAUNCHER, str(control_end)],

@@ -31,12 +31,15 @@ def parse_quantity(text: str | float) -> Decimal:
     """
     written = str(text)
     number = written.rstrip("numkKMGTPEi")
+    factor = _FACTORS.get(written[len(number) :])
     try:
-        if number != number.strip():
-            raise InvalidOperation
-        return Decimal(number) * _FACTORS[written[len(number) :]]
-    except (InvalidOperation, KeyError):
-        raise ValueError(f"{written!r} is no quantity, expected a number such as 2, 500m or 1.5Gi") from None
+        # Decimal forgives blanks around a number, the API does not.
+        value = Decimal(number) if number == number.strip() else None
+    except InvalidOperation:
+        value = None
+    if value is None or factor is None or not value.is_finite():
+        raise ValueError(f"{written!r} is no quantity, expected a number such as 2, 500m or 1.5Gi")
+    return value * factor
 
 
 def divided(quantity: Decimal, divisor: Decimal) -> int:

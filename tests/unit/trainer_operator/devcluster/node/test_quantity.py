@@ -23,7 +23,7 @@ def test_quantity_is_exact(text, value):
     assert parse_quantity(text) == Decimal(value)
 
 
-@pytest.mark.parametrize("text", ["", "Gi", "1X", "one", "1 Gi"])
+@pytest.mark.parametrize("text", ["", "Gi", "1X", "one", "1 Gi", "nan", "Infinity"])
 def test_what_is_no_quantity_is_named(text):
     with pytest.raises(ValueError, match="is no quantity"):
         parse_quantity(text)
