@@ -80,10 +80,22 @@ async def _main(options: Options, console: Console, *, plain: bool, keep: bool, 
             report.write_svg(svg, last)
             console.print(f"the picture is {svg}")
         if keep:
-            console.print("Everything keeps running until Ctrl-C.")
-            await asyncio.Event().wait()
+            console.print(
+                f"Everything keeps running until Ctrl-C: export KUBECONFIG={performance.kubeconfig}"
+            )
+            await _interrupted()
         console.print("taking everything down")
     return 0 if report.succeeded(last) else FAILED
+
+
+async def _interrupted() -> None:
+    """Wait for Ctrl-C or SIGTERM, which is the end that was asked for and no failure."""
+    task = asyncio.current_task()
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        if task is not None:
+            task.uncancel()
 
 
 def _end_on_termination() -> None:

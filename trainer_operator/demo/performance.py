@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -78,6 +79,7 @@ class Performance:
         self._plan: Sequence[Disturbance] = PLAN
         self._reference: Reference | None = None
         self._checks: tuple[Check, ...] = ()
+        self._step_folder: Path | None = None
         self._activity = ""
 
     async def __aenter__(self) -> Self:
@@ -94,6 +96,11 @@ class Performance:
     def now(self) -> float:
         """Seconds since the demo began."""
         return self._clock.monotonic() - self._origin
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self._cluster.kubeconfig
 
     def frame(self) -> Frame:
         """Return what is to be seen now."""
@@ -118,8 +125,9 @@ class Performance:
         folder = self._cluster.folder
         return (
             Place("report", folder / REPORT),
-            Place("kubeconfig", self._cluster.kubeconfig),
+            Place("kubeconfig", self.kubeconfig),
             Place("logs", folder / "logs"),
+            *(() if self._step_folder is None else (Place("step logs", self._step_folder),)),
             Place("manifests", folder / "trainer.yaml"),
         )
 
@@ -174,7 +182,8 @@ class Performance:
         self._activity = "waiting for the members"
         claim = self._example.claim_name
         folder = await setup.claim_folder(client, NAMESPACE, claim, clock=self._clock)
-        observer.step_logs = StepLogs(folder / self._example.log_folder)
+        self._step_folder = folder / self._example.log_folder
+        observer.step_logs = StepLogs(self._step_folder)
         self._scenario = Scenario(
             timeline=self._timeline,
             clock=self._clock,

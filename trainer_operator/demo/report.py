@@ -78,7 +78,7 @@ def summary(frame: Frame, places: Sequence[Place], *, width: int) -> RenderableT
     longest = max((len(place.what) for place in places), default=0)
     for place in places:
         where.append(f"  {place.what:<{longest}}  ", style=QUIET)
-        where.append(f"{place.path}\n")
+        where.append(f"{place.path}" if place is places[-1] else f"{place.path}\n")
     return Group(*parts, where)
 
 
@@ -93,7 +93,8 @@ def verdict(frame: Frame) -> Text:
         f", accuracy {status.accuracy:.2%}" if status is not None and status.accuracy is not None else ""
     )
     return Text(
-        f"✓ survived {len(frame.rows)} disturbance{'' if len(frame.rows) == 1 else 's'}{accuracy}, in {frame.elapsed:.0f} s", style=f"bold {GOOD}"
+        f"✓ survived {len(frame.rows)} disturbance{'' if len(frame.rows) == 1 else 's'}{accuracy}, in {frame.elapsed:.0f} s",
+        style=f"bold {GOOD}",
     )
 
 

@@ -49,7 +49,7 @@ def verify(
         finished(timeline, reference),
         accurate(timeline, reference),
         survived(rows, plan),
-        charged(rows, plan),
+        charged(timeline, rows, plan),
         kept_others(rows, plan),
         kept_pace(rows, plan),
         monotone(timeline),
@@ -99,19 +99,22 @@ def survived(rows: Sequence[Row], plan: Sequence[Disturbance]) -> Check:
     )
 
 
-def charged(rows: Sequence[Row], plan: Sequence[Disturbance]) -> Check:
-    """Each disturbance was charged as the rules say."""
+def charged(timeline: Timeline, rows: Sequence[Row], plan: Sequence[Disturbance]) -> Check:
+    """Each disturbance was charged as the rules say, and nothing else was charged at all (RC1, RC3)."""
     wrong = [
         f"{row.title}: {row.failures} failures and {row.disruptions} disruptions"
         for row in rows
         for price in _planned(row, plan)
         if (row.failures, row.disruptions) != (price.failures, price.disruptions)
     ]
+    failures, disruptions = sum(row.failures for row in rows), sum(row.disruptions for row in rows)
+    status = timeline.status()
+    if (status.failures, status.disruptions) != (failures, disruptions):
+        wrong.append(f"in the end {status.failures} failures and {status.disruptions} disruptions")
     return Check(
         "failures and disruptions are charged as the rules say",
         not wrong,
-        "; ".join(wrong)
-        or f"{sum(row.failures for row in rows)} failures, {sum(row.disruptions for row in rows)} disruptions",
+        "; ".join(wrong) or f"{failures} failures, {disruptions} disruptions",
     )
 
 
@@ -124,7 +127,7 @@ def kept_others(rows: Sequence[Row], plan: Sequence[Disturbance]) -> Check:
         if price.keeps_others and (others := sorted(set(row.restarted) - set(row.victims)))
     ]
     return Check(
-        "no process ends because another member's did, the parameter server's included",
+        "a lost member, even the server, ends no other process",
         not wrong,
         "; ".join(wrong) or "all other processes kept their IDs",
     )
@@ -205,16 +208,16 @@ def explained_repeats(timeline: Timeline) -> Check:
                 wrong.append(f"steps {update.step} to {last} came again without a recorded rollback")
         last = update.step
     return Check(
-        "no sample is trained twice in an epoch beyond what a recorded rollback explains",
+        "no sample is trained twice but for recorded rollbacks",
         not wrong,
-        "; ".join(wrong) or f"{repeated} steps repeated, all of them explained",
+        "; ".join(wrong) or f"{repeated} step{'' if repeated == 1 else 's'} repeated, all explained",
     )
 
 
 def complete(timeline: Timeline, reference: Reference | None) -> Check:
     """The updates that count cover each data epoch's samples exactly once, from the first step to the last."""
     final = {update.step: update for update in updates(timeline)}
-    expectation = "every step is applied, and every sample counts once in each epoch"
+    expectation = "every step is applied, every sample once in each epoch"
     total = reference.steps if reference is not None else max(final, default=0)
     missing = [step for step in range(1, total + 1) if step not in final]
     if missing or not final:

@@ -43,6 +43,7 @@ def row(disturbance, **changes):
     return Row(**{**values, **changes})
 
 
+CHARGED = {"failures": sum(d.failures for d in PLAN), "disruptions": sum(d.disruptions for d in PLAN)}
 ROWS = tuple(row(disturbance) for disturbance in PLAN)
 
 
@@ -51,7 +52,7 @@ def with_one(kind_position, **changes):
 
 
 def test_a_good_training_meets_every_expectation(recording):
-    recording.apply(TOTAL).tell(phase="Succeeded", step=TOTAL, accuracy=0.9722)
+    recording.apply(TOTAL).tell(phase="Succeeded", step=TOTAL, accuracy=0.9722, **CHARGED)
     checks = verify(recording.timeline, ROWS, REFERENCE)
     assert [check for check in checks if not check.holds] == []
 
@@ -99,12 +100,19 @@ def test_a_disturbance_that_was_not_tried_or_not_survived_is_told():
 
 
 @pytest.mark.parametrize("position", range(len(PLAN)))
-def test_a_wrong_charge_is_told(position):
+def test_a_wrong_charge_is_told(recording, position):
     """RC1, RC3."""
-    assert charged(ROWS, PLAN).holds
-    wrong = charged(with_one(position, failures=PLAN[position].failures + 1), PLAN)
+    recording.tell(**CHARGED)
+    assert charged(recording.timeline, ROWS, PLAN).holds
+    rows = with_one(position, failures=PLAN[position].failures + 1)
+    wrong = charged(recording.tell(failures=CHARGED["failures"] + 1).timeline, rows, PLAN)
     assert not wrong.holds
     assert PLAN[position].title in wrong.found
+
+
+def test_a_charge_that_no_disturbance_explains_is_told(recording):
+    recording.tell(failures=CHARGED["failures"], disruptions=CHARGED["disruptions"] + 1)
+    assert not charged(recording.timeline, ROWS, PLAN).holds
 
 
 def test_a_worker_that_ends_because_of_the_server_is_told():
