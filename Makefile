@@ -10,7 +10,7 @@ ARGS ?=
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit integration fix lint types layers generate check bench assets venv clean
+.PHONY: help demo test unit integration faults soak fix lint types layers generate check bench assets venv clean
 MAKEFLAGS += --no-print-directory
 
 help: ## Show this list
@@ -23,10 +23,17 @@ test: assets ## Run all tests; ARGS="-k name" chooses
 	@cd '$(ROOT)' && exec '$(BIN)/python' -m pytest $(ARGS)
 
 unit: venv ## Run the tests that need no control plane
-	@cd '$(ROOT)' && exec '$(BIN)/python' -m pytest --ignore=tests/integration $(ARGS)
+	@cd '$(ROOT)' && exec '$(BIN)/python' -m pytest -m 'not integration' $(ARGS)
 
 integration: assets ## Run the tests on the real control plane
-	@cd '$(ROOT)' && exec '$(BIN)/python' -m pytest tests/integration $(ARGS)
+	@cd '$(ROOT)' && exec '$(BIN)/python' -m pytest -m integration $(ARGS)
+
+faults: assets ## Run the tests in which servers, connections and processes fail
+	@cd '$(ROOT)' && exec '$(BIN)/python' -m pytest tests/faults tests/integration/runtime/test_failover.py $(ARGS)
+
+soak: assets ## Random faults under load for SECONDS (600) on OBJECTS (2000); SEED repeats a run
+	@cd '$(ROOT)' && SOAK_SECONDS='$(or $(SECONDS),600)' SOAK_SEED='$(SEED)' \
+	  SOAK_OBJECTS='$(or $(OBJECTS),$(if $(SECONDS),500,2000))' '$(BIN)/python' -m pytest tests/soak -s $(ARGS)
 
 fix: venv ## Format, and fix what can be fixed
 	@cd '$(ROOT)' && '$(BIN)/ruff' check --fix --quiet $(CODE); '$(BIN)/ruff' format $(CODE)

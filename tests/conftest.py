@@ -5,6 +5,11 @@ import os
 import hypothesis
 import pytest
 
+pytest_plugins = ["realcontrolplane"]
+
+# The soak test runs for minutes and only when it is asked for: `make soak`.
+collect_ignore = [] if "SOAK_SECONDS" in os.environ else ["soak"]
+
 hypothesis.settings.register_profile("dev", max_examples=50, deadline=None)
 hypothesis.settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")

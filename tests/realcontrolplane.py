@@ -1,4 +1,4 @@
-"""The real control plane for integration tests: one per session, a namespace per test.
+"""The real control plane for tests of several kinds: one per session, a namespace per test.
 
 Nothing is skipped: where the control plane's programs are missing, the tests fail with the sentence that says how to
 get them.
@@ -17,10 +17,13 @@ from trainer_operator.devcluster.kubectl import Kubectl
 _numbers = itertools.count(1)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Everything in this folder is an integration test."""
+    """Mark what is in the folder of integration tests, and what elsewhere needs the control plane too."""
     for item in items:
-        if "tests/integration/" in item.path.as_posix():
+        if "tests/integration/" in item.path.as_posix() or "control_plane" in getattr(
+            item, "fixturenames", ()
+        ):
             item.add_marker("integration")
 
 
