@@ -8,7 +8,7 @@ What is under way is kept in `status.pendingChange`, so that another leader goes
 
 from trainer_operator.api.checkpoint import CheckpointReason
 from trainer_operator.api.status import PendingChange
-from trainer_operator.trainer.checkpoints import request_checkpoint
+from trainer_operator.trainer.checkpoints import can_store, request_checkpoint
 from trainer_operator.trainer.draft import Draft
 from trainer_operator.trainer.membership import (
     ACTIVE,
@@ -51,7 +51,7 @@ def scale(draft: Draft) -> None:
 def stopped_at_checkpoint(draft: Draft, reason: CheckpointReason) -> bool:
     """Whether the epoch may end: its state is committed, or cannot be within the time allowed."""
     change = draft.status.pending_change
-    if change is None or draft.observed.trainer.spec.checkpoint is None or not _trains(draft):
+    if change is None or not can_store(draft) or not _trains(draft):
         return True
     if change.checkpoint:
         mine = next((c for c in draft.observed.checkpoints if c.name == change.checkpoint), None)

@@ -4,6 +4,7 @@ At most one attempt is in flight per Trainer: its name is in `status.checkpointI
 a leader that died in between is followed by one that creates the same object.
 """
 
+from trainer_operator.api.bucket import S3Bucket, parse_bucket
 from trainer_operator.api.checkpoint import CheckpointReason
 from trainer_operator.api.status import CheckpointInFlight, LastCheckpoint
 from trainer_operator.trainer.draft import CreateCheckpoint, Draft
@@ -38,11 +39,22 @@ def follow(draft: Draft) -> None:
         status.checkpoint_in_flight = None
 
 
+def can_store(draft: Draft) -> bool:
+    """Whether the Trainer has a bucket that members can write to: a claim or a directory in this version."""
+    policy = draft.observed.trainer.spec.checkpoint
+    return policy is not None and not isinstance(parse_bucket(policy.bucket), S3Bucket)
+
+
 def request_when_due(draft: Draft) -> None:
     """Start an interval checkpoint when its time has come and there is a new step."""
     spec, status = draft.observed.trainer.spec.checkpoint, draft.status
     membership = status.membership
-    if spec is None or status.checkpoint_in_flight is not None or membership.phase != ACTIVE:
+    if (
+        spec is None
+        or not can_store(draft)
+        or status.checkpoint_in_flight is not None
+        or membership.phase != ACTIVE
+    ):
         return
     if has_servers(draft.observed.trainer) and membership.ps_phase != SERVING:
         return

@@ -34,7 +34,9 @@ def succeed_when_done(draft: Draft) -> None:
     members = members_of(draft)
     for member in members:
         agent = live(draft, member)
-        if (agent is not None and agent.done and agent.beat.epoch == membership.epoch) or (agent is None and _ended_well(draft, member)):
+        if (agent is not None and agent.done and agent.beat.epoch == membership.epoch) or (
+            agent is None and _ended_well(draft, member)
+        ):
             draft.records.set_done(member, membership.epoch)
     done = {member for member in members if draft.records.is_done(member, membership.epoch)}
     if not decides_success(draft, members) <= done:

@@ -7,6 +7,7 @@ from trainer_operator.api.meta import Condition
 from trainer_operator.api.names import worker_selector
 from trainer_operator.api.status import Phase, RoleStatus, TrainerStatus
 from trainer_operator.topology.members import MemberId
+from trainer_operator.trainer.checkpoints import can_store
 from trainer_operator.trainer.draft import Draft
 from trainer_operator.trainer.membership import (
     ACTIVE,
@@ -196,6 +197,13 @@ def _checkpoint_row(draft: Draft) -> tuple[str, bool | None, str, str]:
             None,
             "NotConfigured",
             "spec.checkpoint is not set: a restart begins at step 0",
+        )
+    if not can_store(draft):
+        return (
+            "CheckpointHealthy",
+            False,
+            "StoreNotSupported",
+            "this version stores checkpoints in a claim or a directory; name one in spec.checkpoint.bucket",
         )
     status = draft.status
     if status.checkpoint_failures >= 3:
