@@ -117,7 +117,7 @@ class Manager:
             )
         self.identity = identity
         self.client = Client(config, fence=self._fence, clock=self.clock, metrics=self.metrics)
-        self.informers = Informers(self.client, clock=self.clock, metrics=self.metrics)
+        self.informers = Informers(self.client, clock=self.clock, metrics=self.metrics, streaming=True)
         self.events = EventRecorder(
             self.client, component=component, instance=identity, clock=self.clock, metrics=self.metrics
         )

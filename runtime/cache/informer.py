@@ -16,6 +16,7 @@ from runtime.cache.errors import NotCached
 from runtime.cache.listwatch import Cause
 from runtime.cache.reflector import Reflector, Selection, Source
 from runtime.cache.store import Added, Deleted, Delta, Store, Updated
+from runtime.cache.streaming import StreamingLists
 from runtime.cache.telemetry import CacheMetrics
 from runtime.cache.transform import Codec
 from runtime.clock import Clock
@@ -132,6 +133,7 @@ class Informer(Generic[T]):
         metrics: CacheMetrics,
         rng: Rng | None = None,
         on_error: Callable[[Selection, RuntimeFault | None, Cause], None] | None = None,
+        streaming: StreamingLists | None = None,
     ) -> None:
         self.resource = resource
         self._namespaces = namespaces
@@ -154,6 +156,7 @@ class Informer(Generic[T]):
                 metrics=metrics,
                 rng=self._rng,
                 on_error=on_error,
+                streaming=streaming,
             )
             for scope in scopes
         }

@@ -12,6 +12,7 @@ from runtime.cache.informer import Informer
 from runtime.cache.listwatch import Cause
 from runtime.cache.projection import Projection
 from runtime.cache.reflector import Selection, Source
+from runtime.cache.streaming import StreamingLists
 from runtime.cache.telemetry import CacheMetrics, Uncounted
 from runtime.cache.transform import codec_for
 from runtime.clock import Clock, SystemClock
@@ -37,6 +38,9 @@ class Informers:
     """Makes informers, shares them and runs them.
 
     Guarantees: the same question gets the same informer; one asked for while running starts at once.
+
+    With `streaming`, caches begin with a streaming list where the server offers it, which saves both sides from
+    holding a whole collection in one piece; where it does not work, ordinary lists take its place (W13).
     """
 
     def __init__(
@@ -47,12 +51,14 @@ class Informers:
         metrics: CacheMetrics | None = None,
         rng: Rng | None = None,
         on_error: Callable[[Selection, RuntimeFault | None, Cause], None] | None = None,
+        streaming: bool = False,
     ) -> None:
         self._source = source
         self._clock = clock or SystemClock()
         self._metrics = metrics or Uncounted()
         self._rng = rng
         self._on_error = on_error
+        self._streaming = StreamingLists(allowed=streaming)
         self._informers: dict[_Identity, Informer[Any]] = {}
         self._scope: TaskScope | None = None
 
@@ -111,6 +117,7 @@ class Informers:
                 metrics=self._metrics,
                 rng=self._rng,
                 on_error=self._on_error,
+                streaming=self._streaming,
             )
             self._informers[identity] = informer
             if self._scope is not None:

@@ -6,6 +6,14 @@ order. The last action is always the one whose outcome is the next input. Every 
     state      input                      next       actions
     ---------  -------------------------  ---------  ------------------------------------------------
     Empty      Started                    Listing    List("0")
+    Empty      Started, streaming         Initial    WatchInitial                                (W13)
+    Initial    InitialEnd                 Watching   Publish                                     (W6, W13)
+    Initial    UNREACHABLE, THROTTLED     Initial    Report, BackOff, WatchInitial
+    Initial    UNAUTHORIZED               Initial    Report, RefreshCredentials, BackOff, WatchInitial
+    Initial    STALLED, first time        Initial    Report, WatchInitial                        (W13)
+    Initial    other, first time          Initial    Report, BackOff, WatchInitial
+    Initial    any of those, second time  Listing    Report, AbandonStreaming, List("0")         (W13)
+    Initial    REJECTED, FORBIDDEN, …     Listing    Report, AbandonStreaming, List("0")         (W13)
     Listing    Listed, not older          Watching   Publish, Watch
     Listing    Listed, older than seen    Listing    Report, BackOff, List("")                   (W2)
     Listing    EXPIRED, TOO_LARGE         Listing    Report, BackOff, List("")                   (W2)
@@ -22,6 +30,10 @@ order. The last action is always the one whose outcome is the next input. Every 
     Watching   SERVER, for up to 30 s     Watching   Report, BackOff, Watch                      (W8)
     Watching   SERVER, longer             Listing    Report, BackOff, List(seen)                 (W8)
     Watching   OVERSIZE, UNKNOWN, …       Listing    Report, BackOff, List(seen)                 (W8, W12)
+
+Initial is the state InitialWatch: the first content arrives as a stream, which goes on as the watch. Lists that are
+needed later are ordinary ones, so that only the first watch of a cache asks for initial events. A stall is retried at
+once, for its 30 s were the pause; and a streaming list that fails twice is given up for the whole process.
 
 After Expired too the list waits for the backoff: a server that answers every watch with 410 would otherwise be listed
 in a tight loop. The store goes on answering from its last content meanwhile.
@@ -48,6 +60,7 @@ from runtime.errors import RuntimeFault
 from runtime.resourceversion import compare, newer
 
 __all__ = [
+    "AbandonStreaming",
     "Action",
     "BackOff",
     "Cause",
@@ -55,6 +68,8 @@ __all__ = [
     "Empty",
     "Failed",
     "GiveUp",
+    "InitialEnd",
+    "InitialWatch",
     "Input",
     "Known",
     "List",
@@ -68,6 +83,7 @@ __all__ = [
     "Started",
     "State",
     "Watch",
+    "WatchInitial",
     "Watching",
     "cause_of",
     "step",
@@ -75,6 +91,7 @@ __all__ = [
 
 _SERVER_ERROR_PATIENCE = 30.0
 _SHORT_WATCH = 1.0
+_INITIAL_ATTEMPTS = 2
 
 
 class Cause(Enum):
@@ -89,11 +106,13 @@ class Cause(Enum):
     UNREACHABLE = "unreachable"
     CUT = "cut_off"
     SILENT = "silent"
+    STALLED = "stalled"
     UNAUTHORIZED = "unauthorized"
     FORBIDDEN = "forbidden"
     SERVER = "server_error"
     OVERSIZE = "oversize"
     REJECTED = "rejected"
+    UNSUPPORTED = "unsupported"
     UNKNOWN = "unknown"
 
 
@@ -131,6 +150,15 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
+class InitialWatch:
+    """The first content is being streamed into a temporary store; nothing of it has a version yet (W6, W13)."""
+
+    known: Known
+    failures: int
+    """How many attempts have broken off so far."""
+
+
+@dataclass(frozen=True, slots=True)
 class Watching:
     """A watch is under way, or will be after a backoff, from `known.seen`.
 
@@ -146,7 +174,7 @@ class Refused:
     """The server does not serve this selection; final."""
 
 
-State = Empty | Listing | Watching | Refused
+State = Empty | Listing | InitialWatch | Watching | Refused
 
 
 # Inputs
@@ -154,7 +182,9 @@ State = Empty | Listing | Watching | Refused
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The reflector begins."""
+    """The reflector begins; `streaming` when it may ask for a streaming list."""
+
+    streaming: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +193,13 @@ class Listed:
 
     version: str
     paged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class InitialEnd:
+    """The bookmark came that ends the initial events: all of the collection at this version has arrived."""
+
+    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +226,7 @@ class Failed:
     retry_after: float = 0.0
 
 
-Input = Started | Listed | Progress | Closed | Failed
+Input = Started | Listed | InitialEnd | Progress | Closed | Failed
 
 
 # Actions
@@ -205,7 +242,7 @@ class List:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Make the store what the list said."""
+    """Make the store what the list, or the stream of initial events, said."""
 
     version: str
 
@@ -215,6 +252,18 @@ class Watch:
     """Watch from a version. The outcome is any number of Progress, then Closed or Failed."""
 
     version: str
+
+
+@dataclass(frozen=True, slots=True)
+class WatchInitial:
+    """Watch and ask for the initial events. The outcome is Failed or Closed, or InitialEnd and then as of Watch."""
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonStreaming:
+    """Ask for no streaming list again in this process."""
+
+    cause: Cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +293,9 @@ class GiveUp:
     cause: Cause
 
 
-Action = List | Publish | Watch | BackOff | RefreshCredentials | Report | GiveUp
+Action = (
+    List | Publish | Watch | WatchInitial | AbandonStreaming | BackOff | RefreshCredentials | Report | GiveUp
+)
 
 
 def step(state: State, event: Input, now: float) -> tuple[State, tuple[Action, ...]]:
@@ -253,8 +304,15 @@ def step(state: State, event: Input, now: float) -> tuple[State, tuple[Action, .
     Raises: ValueError for an input that cannot occur in the state, which is a defect of the caller.
     """
     match state, event:
-        case Empty(), Started():
-            return _relist(Known(), "0")
+        case Empty(), Started(streaming):
+            return (InitialWatch(Known(), 0), (WatchInitial(),)) if streaming else _relist(Known(), "0")
+        case InitialWatch(known), InitialEnd(version):
+            # The list's rules hold: the version is the stream's own, never that of an object in it.
+            return Watching(replace(known, seen=version, published=True), settled=True), (Publish(version),)
+        case InitialWatch(), Closed():
+            return _after_failed_initial(state, Failed(Cause.CLOSED))
+        case InitialWatch(), Failed():
+            return _after_failed_initial(state, event)
         case Listing(known), Listed():
             return _after_list(known, asked=state.version, listed=event)
         case Listing(known), Failed():
@@ -291,6 +349,24 @@ def _after_failed_list(known: Known, *, asked: str, failure: Failed) -> tuple[St
             return _relist(known, asked, report, RefreshCredentials(), pause)
         case _:
             return _relist(known, asked, report, pause)
+
+
+def _after_failed_initial(state: InitialWatch, failure: Failed) -> tuple[State, tuple[Action, ...]]:
+    cause, report = failure.cause, Report(failure.cause, relist=False)
+    pause: tuple[Action, ...] = (BackOff(failure.retry_after),)
+    failures = state.failures + 1
+    match cause:
+        case Cause.UNREACHABLE | Cause.THROTTLED:  # says nothing about streaming: a list would fare no better
+            return state, (report, *pause, WatchInitial())
+        case Cause.UNAUTHORIZED:
+            return state, (report, RefreshCredentials(), *pause, WatchInitial())
+        case Cause.REJECTED | Cause.FORBIDDEN | Cause.UNSUPPORTED | Cause.UNKNOWN:
+            failures = _INITIAL_ATTEMPTS
+        case Cause.STALLED:
+            pause = ()
+    if failures < _INITIAL_ATTEMPTS:
+        return replace(state, failures=failures), (report, *pause, WatchInitial())
+    return _relist(state.known, "0", report, AbandonStreaming(cause))
 
 
 def _after_progress(state: Watching, event: Progress) -> Watching:

@@ -5,6 +5,7 @@ except when the server refuses the very first list (S8). Errors go to a metric a
 code, by contrast, is raised and takes the process down.
 """
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import orjson
 from runtime.backoff import Backoff, Rng
 from runtime.cache.errors import WatchRejected
 from runtime.cache.listwatch import (
+    AbandonStreaming,
     Action,
     BackOff,
     Cause,
@@ -23,6 +25,8 @@ from runtime.cache.listwatch import (
     Empty,
     Failed,
     GiveUp,
+    InitialEnd,
+    InitialWatch,
     Input,
     List,
     Listed,
@@ -35,9 +39,11 @@ from runtime.cache.listwatch import (
     State,
     Watch,
     Watching,
+    WatchInitial,
     cause_of,
     step,
 )
+from runtime.cache.streaming import StreamingLists
 from runtime.cache.telemetry import CacheMetrics
 from runtime.cache.transform import Codec, Undecodable
 from runtime.client.errors import error_of_status
@@ -45,7 +51,7 @@ from runtime.client.pager import PAGE_SIZE, Page, list_all
 from runtime.client.rest import selection_params
 from runtime.clock import Clock
 from runtime.errors import RuntimeFault
-from runtime.objects import Resource
+from runtime.objects import ObjectKey, Resource
 
 __all__ = ["Reflector", "Selection", "Sink", "Source", "Stream"]
 
@@ -53,6 +59,9 @@ T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 _WATCH_TIMEOUTS = (300, 600)  # W4: spread, so that watches do not all end at once
+_INITIAL_SILENCE = 30.0  # W13: without an event before the initial events have ended
+_INITIAL_END = "k8s.io/initial-events-end"
+_INITIAL_PARAMS = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,18 +158,41 @@ class _Event(msgspec.Struct, gc=False):
     kind: str | None = None
 
 
-class _VersionOnlyMetadata(msgspec.Struct, gc=False, rename="camel"):
+class _BookmarkMetadata(msgspec.Struct, gc=False, rename="camel"):
     resource_version: str | None = None
+    annotations: dict[str, str | None] | None = None
 
 
-class _VersionOnly(msgspec.Struct, gc=False):
-    """All that may be assumed of a bookmark (W5)."""
+class _Bookmark(msgspec.Struct, gc=False):
+    """All that may be assumed of a bookmark (W5), and what marks the one after the initial events (W13)."""
 
-    metadata: _VersionOnlyMetadata | None = None
+    metadata: _BookmarkMetadata | None = None
 
 
 _decode_event = msgspec.json.Decoder(_Event).decode
-_decode_version = msgspec.json.Decoder(_VersionOnly).decode
+_decode_bookmark = msgspec.json.Decoder(_Bookmark).decode
+
+
+class _Gathering(Generic[T]):
+    """The temporary store of a streaming list: what has arrived of a collection that is not complete yet."""
+
+    def __init__(self, codec: Codec[T]) -> None:
+        self._codec = codec
+        self._objects: dict[ObjectKey, T] = {}
+
+    def put(self, obj: T) -> None:
+        """Take an object; of two states the later in the stream counts."""
+        self._objects[self._codec.identity(obj).key] = obj
+
+    def remove(self, obj: T) -> None:
+        """Drop an object that was deleted while the collection was still arriving."""
+        self._objects.pop(self._codec.identity(obj).key, None)
+
+    def take(self) -> list[T]:
+        """Hand over what was gathered and be empty."""
+        gathered = list(self._objects.values())
+        self._objects = {}
+        return gathered
 
 
 class Reflector(Generic[T]):
@@ -182,6 +214,7 @@ class Reflector(Generic[T]):
         metrics: CacheMetrics,
         rng: Rng | None = None,
         on_error: Callable[[Selection, RuntimeFault | None, Cause], None] | None = None,
+        streaming: StreamingLists | None = None,
     ) -> None:
         self.selection = selection
         self._source = source
@@ -195,7 +228,9 @@ class Reflector(Generic[T]):
         self._kind = selection.resource.kind
         self._params = selection_params(labels=selection.labels, fields=selection.fields)
         self._state: State = Empty()
+        self._streaming = streaming or StreamingLists(allowed=False)
         self._listed: list[T] = []
+        self._gathering: _Gathering[T] = _Gathering(codec)
         self._error: RuntimeFault | None = None
         self._sent_at = 0.0
 
@@ -209,7 +244,7 @@ class Reflector(Generic[T]):
 
         Raises: WatchRejected when the server refuses the selection at the first list.
         """
-        event: Input = Started()
+        event: Input = Started(self._streaming.allowed)
         while True:
             self._state, actions = step(self._state, event, self._clock.monotonic())
             outcome: Input | None = None
@@ -223,10 +258,18 @@ class Reflector(Generic[T]):
             case List(version, paged):
                 return await self._list(version, paged=paged)
             case Watch(version):
-                return await self._watch(version)
+                return await self._watch({"resourceVersion": version})
+            case WatchInitial():
+                # Another cache may have found out meanwhile.
+                if not self._streaming.allowed:
+                    return Failed(Cause.UNSUPPORTED)
+                self._gathering.take()
+                return await self._watch(_INITIAL_PARAMS)
+            case AbandonStreaming(cause):
+                self._gathering.take()
+                self._streaming.abandon(self.selection, reason=cause.value)
             case Publish():
-                listed, self._listed = self._listed, []
-                self._sink.replace(listed, namespace=self.selection.namespace)
+                self._publish()
             case BackOff(at_least):
                 await self._clock.sleep(max(at_least, self._backoff.next(self._clock.monotonic())))
             case RefreshCredentials():
@@ -264,14 +307,18 @@ class Reflector(Generic[T]):
         self._listed = listing.items
         return Listed(listing.resource_version, listing.paged)
 
-    async def _watch(self, version: str) -> Input:
+    def _publish(self) -> None:
+        listed, self._listed = self._listed, []
+        self._sink.replace(listed, namespace=self.selection.namespace)
+
+    async def _watch(self, params: Mapping[str, str]) -> Input:
         started = self._sent_at = self._clock.monotonic()
         shortest, longest = _WATCH_TIMEOUTS
         try:
             stream = await self._source.open_watch(
                 self.selection.resource,
                 self.selection.namespace,
-                params={**self._params, "resourceVersion": version},
+                params={**self._params, **params},
                 timeout_seconds=shortest + int(self._rng.random() * (longest - shortest + 1)),
                 accept=self._codec.accept_watch,
             )
@@ -279,10 +326,15 @@ class Reflector(Generic[T]):
             return self._failed(error)
         heard = False
         try:
-            async for lines in stream.batches():
-                heard = True
-                if (failure := self._apply(lines, stream)) is not None:
-                    return failure
+            async with asyncio.timeout(None) as patience:
+                self._extend(patience)
+                async for lines in stream.batches():
+                    heard = True
+                    if (failure := self._apply(lines, stream)) is not None:
+                        return failure
+                    self._extend(patience)
+        except TimeoutError:
+            return Failed(Cause.STALLED)
         except RuntimeFault as error:
             return self._failed(error)
         finally:
@@ -291,6 +343,13 @@ class Reflector(Generic[T]):
         if not heard and (failure := self._status(stream.remainder)) is not None:
             return failure
         return Closed(lasted=self._clock.monotonic() - started, heard=heard)
+
+    def _extend(self, patience: asyncio.Timeout) -> None:
+        """Move the deadline of a stream of initial events; one that has brought them all has none here (W13)."""
+        if isinstance(self._state, InitialWatch):
+            patience.reschedule(asyncio.get_running_loop().time() + _INITIAL_SILENCE)
+        elif patience.when() is not None:
+            patience.reschedule(None)
 
     def _apply(self, lines: list[bytes], stream: Stream) -> Failed | None:
         """Apply complete lines, then move the version once for all of them."""
@@ -306,8 +365,12 @@ class Reflector(Generic[T]):
                     version = self._apply_object(event) or version
                     only_added = only_added and event.type == "ADDED"
                 case "BOOKMARK":
-                    version, only_added = _version_in(event.object) or version, False
+                    bookmark = _bookmark(event.object)
+                    version, only_added = bookmark.resource_version or version, False
                     stream.guard_silence()
+                    if isinstance(self._state, InitialWatch) and _ends_initial(bookmark):
+                        self._end_initial(bookmark.resource_version or "")
+                        version, only_added = "", True
                 case "ERROR":
                     failure = self._status(bytes(event.object)) or Failed(Cause.UNKNOWN)
                     break
@@ -327,11 +390,18 @@ class Reflector(Generic[T]):
         except Undecodable:
             self._skip("undecodable")
             return _version_in(event.object)
+        target = self._gathering if isinstance(self._state, InitialWatch) else self._sink
         if event.type == "DELETED":
-            self._sink.remove(obj)
+            target.remove(obj)
         else:
-            self._sink.put(obj)
+            target.put(obj)
         return self._codec.identity(obj).version
+
+    def _end_initial(self, version: str) -> None:
+        """Show the gathered collection; what follows in the stream goes to the sink itself."""
+        self._state, _ = step(self._state, InitialEnd(version), self._clock.monotonic())
+        self._listed = self._gathering.take()
+        self._publish()
 
     def _decode_listed(self, _page: Page, raw: msgspec.Raw) -> T | None:
         try:
@@ -358,9 +428,16 @@ class Reflector(Generic[T]):
         self._metrics.object_skipped(kind=self._kind, reason=reason)
 
 
-def _version_in(raw: msgspec.Raw) -> str:
+def _bookmark(raw: msgspec.Raw) -> _BookmarkMetadata:
     try:
-        metadata = _decode_version(raw).metadata
+        return _decode_bookmark(raw).metadata or _BookmarkMetadata()
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return ""
-    return (metadata.resource_version if metadata is not None else None) or ""
+        return _BookmarkMetadata()
+
+
+def _version_in(raw: msgspec.Raw) -> str:
+    return _bookmark(raw).resource_version or ""
+
+
+def _ends_initial(bookmark: _BookmarkMetadata) -> bool:
+    return bool(bookmark.resource_version) and (bookmark.annotations or {}).get(_INITIAL_END) == "true"

@@ -102,6 +102,8 @@ class MemoryApi:
         self.requests: list[MemoryRequest] = []
         self.refreshed = 0
         self.streams: list[MemoryStream] = []
+        self.ends_initial_events = True
+        """Whether a streaming list gets the bookmark that ends it; a proxy may lose it (RT13)."""
         self._page_size = page_size
         self._max_line = max_line
         self._planned: dict[str, deque[RuntimeFault | bytes | None]] = {"LIST": deque(), "WATCH": deque()}
@@ -195,10 +197,13 @@ class MemoryApi:
             stream.end()
             return stream
         await asyncio.sleep(0)
+        initial = params.get("sendInitialEvents") == "true"
         try:
-            missed = self.log.since(resource, int(params["resourceVersion"]))
+            missed = [] if initial else self.log.since(resource, int(params["resourceVersion"]))
         except Compacted as error:
             raise Gone(str(error), status=410, reason="Expired") from error
+        if initial:
+            self._send_initial(stream, resource, namespace)
 
         def follow(change: Change) -> None:
             inside = namespace in (None, change.obj["metadata"].get("namespace"))
@@ -210,6 +215,16 @@ class MemoryApi:
         self.log.listen(follow)
         self.streams.append(stream)
         return stream
+
+    def _send_initial(self, stream: MemoryStream, resource: Resource, namespace: str | None) -> None:
+        for obj in self.log.objects(resource, namespace):
+            stream.send_event("ADDED", obj)
+        if self.ends_initial_events:
+            metadata = {
+                "resourceVersion": str(self.log.version),
+                "annotations": {"k8s.io/initial-events-end": "true"},
+            }
+            stream.send_event("BOOKMARK", {"kind": resource.kind, "metadata": metadata})
 
     def refresh_credentials(self, *, sent_at: float) -> None:
         """Count that credentials were dropped."""

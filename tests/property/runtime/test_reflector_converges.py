@@ -122,9 +122,10 @@ def apply(api, action, argument):
                 stream.send(error_event(418, "Teapot"))
 
 
-async def follow(steps, page_size):
+async def follow(steps, page_size, *, streaming=False, ends=True):
     api = MemoryApi(page_size=page_size)
-    informers = Informers(api, clock=LoopClock())
+    api.ends_initial_events = ends
+    informers = Informers(api, clock=LoopClock(), streaming=streaming)
     informer = informers.informer(CONFIGMAPS)
     informer.add_handler(mirror := Mirror(api.log))
     seen = ""
@@ -159,3 +160,10 @@ async def follow(steps, page_size):
 def test_any_mix_of_faults_converges_to_the_server(steps, page_size):
     """P5, W1, W2, W6, W7, W15."""
     run_simulated(follow(steps, page_size))
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=st.lists(STEPS, max_size=25), ends=st.booleans())
+def test_a_streaming_list_under_any_mix_of_faults_converges_to_the_server(steps, ends):
+    """P5, W6, W13, RT13."""
+    run_simulated(follow(steps, 0, streaming=True, ends=ends))
