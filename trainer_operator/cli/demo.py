@@ -99,11 +99,18 @@ async def _interrupted() -> None:
 
 
 def _end_on_termination() -> None:
-    """Let SIGTERM and SIGHUP end the demo as Ctrl-C does, in order."""
-    task = asyncio.current_task()
-    if task is not None:
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    """Let SIGTERM and SIGHUP end the demo as Ctrl-C does, in order; a repetition does not disturb that."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+
+    def end() -> None:
+        for number in numbers:
+            loop.add_signal_handler(number, lambda: None)
+        if task is not None:
+            task.cancel()
+
+    for number in numbers:
+        loop.add_signal_handler(number, end)
 
 
 if __name__ == "__main__":

@@ -74,6 +74,7 @@ class Performance:
         self._example = load_example(pace=options.pace, epochs=options.epochs)
         self._deployment = load_deployment()
         self._cluster = Cluster(options.name)
+        self._is_cluster_ours = False
         self._operators: Operators | None = None
         self._scenario: Scenario | None = None
         self._plan: Sequence[Disturbance] = PLAN
@@ -90,7 +91,8 @@ class Performance:
     ) -> None:
         if self._operators is not None:
             await self._operators.stop()
-        await asyncio.to_thread(self._cluster.down)
+        if self._is_cluster_ours:
+            await asyncio.to_thread(self._cluster.down)
 
     @property
     def now(self) -> float:
@@ -154,6 +156,8 @@ class Performance:
 
     async def _perform(self, scope: TaskScope) -> None:
         cluster, settings = self._cluster, Settings(nodes=self._options.nodes, gpus=self._options.gpus)
+        setup.clear(cluster)
+        self._is_cluster_ours = True
         async with self._steps.step("Kubernetes on this machine") as detail:
             await setup.start_cluster(cluster, settings, detail)
         scope.spawn(self._train_undisturbed(), name="undisturbed training")

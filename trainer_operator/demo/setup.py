@@ -69,10 +69,10 @@ class Steps:
         self._steps[number] = replace(begun, seconds=self._now() - begun.began)
 
 
-async def start_cluster(cluster: Cluster, settings: Settings, detail: Callable[[str], None]) -> ClusterState:
-    """Start an empty cluster that ends with this process.
+def clear(cluster: Cluster) -> None:
+    """Remove what an earlier demo left.
 
-    Raises: ClusterFault when one of this name is up, or it does not become ready.
+    Raises: ClusterFault when a cluster of this name is up; it is another's and is left alone.
     """
     if cluster.is_running():
         raise ClusterFault(
@@ -80,6 +80,13 @@ async def start_cluster(cluster: Cluster, settings: Settings, detail: Callable[[
             f"`trainer-operator dev down --name {cluster.name}`"
         )
     cluster.purge()
+
+
+async def start_cluster(cluster: Cluster, settings: Settings, detail: Callable[[str], None]) -> ClusterState:
+    """Start an empty cluster that ends with this process.
+
+    Raises: ClusterFault when it does not become ready.
+    """
     cluster.start(settings, tethered=True)
     state = await asyncio.to_thread(cluster.wait_ready, announce=lambda current: detail(str(current.phase)))
     detail(f"{settings.nodes} nodes, {settings.gpus} pretend GPUs each")
