@@ -44,6 +44,8 @@ _CHECKPOINTS = {"Committed": "green", "Staging": "yellow", "Pending": "blue"}
 _WIDE = 100
 _SIDE = 34
 _LEAST_EVENTS = 3
+_HEADER, _FRAME = 6, 3
+"""Lines of the header, and of a panel around a table with its header."""
 
 
 def render(frame: Frame, *, width: int, height: int) -> RenderableType:
@@ -64,15 +66,15 @@ def render(frame: Frame, *, width: int, height: int) -> RenderableType:
         grid.add_column(width=_SIDE)
         grid.add_row(_panel("Members", members, height=middle_height, subtitle=nodes), side)
         left = grid
-    rows = _panel(
-        "Disturbances", disturbance_table(frame.rows, planned=frame.planned, is_narrow=width < _WIDE)
-    )
+    taken = _HEADER + middle_height + _FRAME
+    # Disturbances still to come are the first to give way.
+    count = max(len(frame.rows), min(frame.planned, height - taken))
+    rows = _panel("Disturbances", disturbance_table(frame.rows, planned=count, is_narrow=width < _WIDE))
     parts: list[RenderableType] = [header, left, rows]
-    used = 6 + middle_height + 3 + max(len(frame.rows), frame.planned)
     if frame.checks:
         parts.append(_panel("Expectations", check_table(frame.checks), style=_verdict_style(frame)))
         return Group(*parts)
-    room = height - used - 2
+    room = height - taken - count - 2
     if room >= _LEAST_EVENTS:
         parts.append(_panel("Events", _events(frame, room, width), height=room + 2))
     return Group(*parts)

@@ -252,7 +252,7 @@ def single_leader(timeline: Timeline) -> Check:
     if double:
         found = f"{' and '.join(double[0].leaders)} both led after {double[0].at:.1f} s"
     else:
-        found = f"{len(samples)} looks, {len(holders)} leaders in turn"
+        found = f"{len(samples)} looks, {len(holders)} leader{'' if len(holders) == 1 else 's in turn'}"
     return Check("there is never more than one leader", bool(samples) and bool(holders) and not double, found)
 
 
