@@ -1,0 +1,517 @@
+"""A world for both reconcilers: an API server in memory, caches of it, kubelets, agents and a checkpoint store.
+
+The reconcilers, the members' table and the applier are the real ones. The operator may die at any write, before or
+after it took effect; what outlives it is the API server, the agents and the store.
+"""
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+
+import msgspec
+
+from runtime.cache.barrier import Barrier
+from runtime.cache.index import OWNER_UID
+from runtime.cache.projection import Node, Pod
+from runtime.client.errors import AlreadyExists, Conflict, NotFound
+from runtime.clock import format_time
+from runtime.controller.reconciler import Request
+from runtime.errors import RuntimeFault
+from runtime.objects import NODES, PODS, ObjectKey, key_of, owner_references
+from runtime.testing.clock import SimClock
+from runtime.testing.objectlog import ObjectLog
+from trainer_operator.api.names import ATTEMPT_LABEL, INDEX_LABEL, ROLE_LABEL
+from trainer_operator.api.resources import CHECKPOINTS, TRAINERS, TRAINING_PROFILES
+from trainer_operator.api.trainer import Trainer
+from trainer_operator.checkpoint.reconciler import CheckpointReconciler
+from trainer_operator.topology.beat import Ack, Beat, DirectiveResult, Exit
+from trainer_operator.topology.members import MemberId, Members
+from trainer_operator.trainer.apply import Applier
+from trainer_operator.trainer.ranges import parse_members
+from trainer_operator.trainer.reconciler import TrainerReconciler
+from trainer_operator.trainer.views import Settings
+
+KEY = ObjectKey("default", "t")
+STEPS_PER_EPOCH = 8
+
+
+class Killed(Exception):
+    """The operator's process died at this call."""
+
+
+def request(key=KEY) -> Request:
+    return Request(key)
+
+
+@dataclass
+class Api:
+    """The API server as the client sees it; the operator can be killed at the n-th write, or a write can fail."""
+
+    clock: SimClock
+    log: ObjectLog = field(default_factory=ObjectLog)
+    writes: list[tuple[str, str, str]] = field(default_factory=list)
+    kill_at: int | None = None
+    kill_after_effect: bool = False
+    dead: bool = False
+    planned: deque = field(default_factory=deque)
+    """Errors for the next writes; None lets one pass."""
+
+    async def get(self, resource, name, namespace=None):
+        found = self.log.get(resource, ObjectKey(namespace or "", name))
+        if found is None:
+            raise NotFound(f"{resource} {name}", status=404, reason="NotFound")
+        return found
+
+    async def create(self, resource, body, *, namespace=None):
+        name = body["metadata"]["name"]
+        key = ObjectKey(namespace or body["metadata"].get("namespace") or "", name)
+
+        def effect():
+            if self.log.get(resource, key) is not None:
+                raise AlreadyExists(f"{resource} {name} exists", status=409, reason="AlreadyExists")
+            metadata = {**body["metadata"], "namespace": key.namespace, "generation": 1}
+            metadata["creationTimestamp"] = format_time(self.clock.utcnow())
+            return self.log.put(resource, {**body, "metadata": metadata})
+
+        return self._write("create", resource, name, effect=effect)
+
+    async def replace(self, resource, body, *, subresource=None):
+        key = key_of(body)
+
+        def effect():
+            found = self._existing(resource, key)
+            sent = body["metadata"]
+            if sent.get("resourceVersion") != found["metadata"]["resourceVersion"]:
+                raise Conflict(f"{key} has changed", status=409, reason="Conflict")
+            if sent.get("uid") != found["metadata"]["uid"]:
+                raise Conflict(f"{key} has another uid", status=409, reason="Conflict")
+            changed = {"status": body["status"]} if subresource == "status" else {"spec": body["spec"]}
+            return self.log.put(resource, {**found, **changed})
+
+        return self._write(f"replace {subresource}", resource, key.name, effect=effect)
+
+    async def patch(self, resource, name, body, *, namespace=None, subresource=None, kind=None):
+        key = ObjectKey(namespace or "", name)
+
+        def effect():
+            found = self._existing(resource, key)
+            return self.log.put(resource, {**found, "status": {**found.get("status", {}), **body["status"]}})
+
+        return self._write(f"patch {subresource}", resource, name, effect=effect)
+
+    async def delete(self, resource, name, namespace=None, *, propagation=None, grace_seconds=None, uid=None):
+        key = ObjectKey(namespace or "", name)
+
+        def effect():
+            found = self._existing(resource, key)
+            if uid is not None and found["metadata"]["uid"] != uid:
+                raise Conflict(f"{key} has another uid", status=409, reason="Conflict")
+            if resource is PODS:
+                found["metadata"].setdefault("deletionTimestamp", format_time(self.clock.utcnow()))
+                return self.log.put(resource, found)
+            self.log.delete(resource, key)
+            return {"kind": "Status", "status": "Success"}
+
+        return self._write("delete", resource, name, effect=effect)
+
+    def _existing(self, resource, key):
+        found = self.log.get(resource, key)
+        if found is None:
+            raise NotFound(f"{resource} {key}", status=404, reason="NotFound")
+        return found
+
+    def _write(self, verb, resource, name, *, effect):
+        if self.dead:
+            raise Killed("a dead process writes nothing")
+        last = self.kill_at is not None and len(self.writes) + 1 == self.kill_at
+        if last and not self.kill_after_effect:
+            self.dead = True
+            raise Killed(f"before {verb} {resource.kind} {name}")
+        error = self.planned.popleft() if self.planned else None
+        if error is not None:
+            raise error
+        answer = effect()
+        self.writes.append((verb, resource.kind, name))
+        if last:
+            self.dead = True
+            raise Killed(f"after {verb} {resource.kind} {name}")
+        return answer
+
+
+class Cached:
+    """An informer over the API server: always current, unless it is frozen."""
+
+    def __init__(self, api, resource, projection=None):
+        self._api, self._resource, self._projection = api, resource, projection
+        self._frozen = None
+        self._current = (0, [])
+        self._projected = (None, [])
+
+    def freeze(self):
+        """Show the present state until `thaw`."""
+        self._frozen = (self._api.log.version, self._api.log.objects(self._resource))
+
+    def thaw(self):
+        self._frozen = None
+
+    def seen_version(self, namespace):
+        return str(self._frozen[0] if self._frozen is not None else self._api.log.version)
+
+    def has_uid(self, key, uid):
+        return any(key_of(obj) == key and obj["metadata"]["uid"] == uid for obj in self._objects())
+
+    def get(self, key):
+        return next((obj for obj in self.list() if key_of(obj) == key), None)
+
+    def list(self, namespace=None):
+        objects = self._objects()
+        if self._projection is not None:
+            if self._projected[0] is not objects:
+                self._projected = (objects, [msgspec.convert(obj, self._projection) for obj in objects])
+            return list(self._projected[1])
+        return [obj for obj in objects if namespace in (None, obj["metadata"].get("namespace"))]
+
+    def by_index(self, index, value):
+        assert index == OWNER_UID
+        return [
+            obj
+            for obj in self.list()
+            if any(owner.get("controller") and owner.get("uid") == value for owner in owner_references(obj))
+        ]
+
+    def _objects(self):
+        if self._frozen is not None:
+            return self._frozen[1]
+        if self._current[0] != self._api.log.version:
+            self._current = (self._api.log.version, self._api.log.objects(self._resource))
+        return self._current[1]
+
+
+class Events:
+    """What was recorded, by reason."""
+
+    def __init__(self):
+        self.seen = []
+
+    def event(self, obj, *, type, reason, message):
+        self.seen.append((reason, message))
+
+
+class Operator:
+    """One process of the operator: everything in here is lost when it dies."""
+
+    def __init__(self, world):
+        api, clock = world.api, world.clock
+        self.members = Members(clock)
+        self.events = Events()
+        self.trainers = Cached(api, TRAINERS)
+        self.checkpoints = Cached(api, CHECKPOINTS)
+        self.pods = Cached(api, PODS, Pod)
+        self.barriers = {
+            PODS: Barrier(self.pods, clock=clock),
+            CHECKPOINTS: Barrier(self.checkpoints, clock=clock),
+        }
+        settings = Settings(voluntary_interval=0.0)
+        self.trainer = TrainerReconciler(
+            trainers=self.trainers,
+            profiles=Cached(api, TRAINING_PROFILES),
+            checkpoints=self.checkpoints,
+            pods=self.pods,
+            nodes=Cached(api, NODES, Node),
+            members=self.members,
+            applier=Applier(api, self.members, self.events, settings, barriers=self.barriers),
+            clock=clock,
+            settings=settings,
+            led_since=lambda: self.members.since,
+            caught_up=lambda uid: all(barrier.is_open(uid) for barrier in self.barriers.values()),
+            rng=random.Random(7),
+        )
+        self.checkpoint = CheckpointReconciler(
+            client=api,
+            checkpoints=self.checkpoints,
+            trainers=self.trainers,
+            members=self.members,
+            events=self.events,
+            clock=clock,
+            look_again=lambda key: None,
+            members_of=lambda trainer: parse_members(trainer.status.membership.members),
+        )
+
+
+@dataclass
+class Agent:
+    """An agent with its process; it outlives the operator."""
+
+    member: MemberId
+    attempt: int
+    pod: str
+    name: str
+    boot: str
+    seq: int = 0
+    epoch: int = 0
+    ps_epoch: int = 0
+    world: int = 0
+    run: int = 0
+    prepared: int = 0
+    proc: str = "none"
+    exit: Exit | None = None
+    step: int = 0
+    phase: str = "init"
+    target: dict | None = None
+    paused: bool = False
+    acks: list[Ack] = field(default_factory=list)
+    results: dict[str, DirectiveResult] = field(default_factory=dict)
+
+    def beat(self, uid):
+        self.seq += 1
+        return Beat(
+            v=1,
+            trainer=str(KEY),
+            tuid=uid,
+            pod=self.pod,
+            role=self.member.role,
+            idx=self.member.index,
+            attempt=self.attempt,
+            boot=self.boot,
+            seq=self.seq,
+            epoch=self.epoch,
+            ps_epoch=self.ps_epoch,
+            run=self.run,
+            address=f"10.0.0.{self.member.index}",
+            port=30000,
+            proc=self.proc,
+            exit=self.exit,
+            prepared=self.prepared,
+            step=self.step,
+            phase=self.phase,
+            dt_ms=[1000.0],
+            data_epoch=self.step // STEPS_PER_EPOCH,
+            acks=list(self.acks),
+            results=list(self.results.values()),
+        )
+
+
+class World:
+    """The API server, two nodes, and whatever runs on them."""
+
+    def __init__(self, *, epochs=2, **topology):
+        self.clock = SimClock()
+        self.api = Api(self.clock)
+        self.agents: dict[str, Agent] = {}
+        self.store: dict[str, str] = {}
+        self.told: dict[str, set[str]] = {}
+        """Per checkpoint, the outcomes that agents were told."""
+        self.collected: set[str] = set()
+        self.trained: list[tuple[int, int]] = []
+        self.pod_names: list[str] = []
+        self.serial = 0
+        for name in ("a", "b"):
+            ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+            self.api.log.put(NODES, {"metadata": {"name": name}, "status": ready})
+        spec = {
+            "epochs": epochs,
+            "image": "image",
+            "command": ["train"],
+            "topology": {"workers": 2, **topology},
+            "checkpoint": {"bucket": "claim", "intervalMinutes": 0.1, "maxRetention": 2},
+            "retryPolicy": {"backoffLimit": 3},
+        }
+        metadata = {"name": KEY.name, "namespace": KEY.namespace, "generation": 1}
+        self.uid = self.api.log.put(TRAINERS, {"metadata": metadata, "spec": spec})["metadata"]["uid"]
+        self.total = epochs * STEPS_PER_EPOCH
+
+    # -- reading and changing the API from outside
+
+    @property
+    def trainer(self) -> Trainer:
+        return Trainer.read(self.api.log.get(TRAINERS, KEY))
+
+    @property
+    def status(self):
+        return self.trainer.status
+
+    @property
+    def step(self):
+        return max((step for _, step in self.trained), default=0)
+
+    def edit(self, **changes):
+        """Change the spec as a user does."""
+        found = self.api.log.get(TRAINERS, KEY)
+        found["metadata"]["generation"] += 1
+        self.api.log.put(TRAINERS, {**found, "spec": {**found["spec"], **changes}})
+
+    def scale(self, workers):
+        found = self.api.log.get(TRAINERS, KEY)
+        self.edit(topology={**found["spec"]["topology"], "workers": workers})
+
+    def checkpoints(self):
+        return self.api.log.objects(CHECKPOINTS)
+
+    def pods(self):
+        return self.api.log.objects(PODS)
+
+    # -- faults
+
+    def crash(self, member):
+        for agent in self.agents.values():
+            if agent.member == member and agent.proc == "running":
+                agent.proc, agent.exit, agent.phase = "exited", Exit(code=1), "done"
+                return True
+        return False
+
+    def delete_pod(self, name):
+        found = self.api.log.get(PODS, ObjectKey(KEY.namespace, name))
+        if found is None:
+            return False
+        found["metadata"]["deletionTimestamp"] = format_time(self.clock.utcnow())
+        self.api.log.put(PODS, found)
+        return True
+
+    # -- what kubelets and agents do in a second
+
+    def tick(self, operator: Operator, seconds=1.0):
+        self.clock.advance(seconds)
+        for pod in self.pods():
+            self._kubelet(pod)
+        for agent in list(self.agents.values()):
+            self._report(operator.members, agent)
+        self._train()
+
+    def _kubelet(self, pod):
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        phase = pod.get("status", {}).get("phase")
+        if pod["metadata"].get("deletionTimestamp"):
+            self.agents.pop(uid, None)
+            self.api.log.delete(PODS, key_of(pod))
+        elif phase is None:
+            self.pod_names.append(name)
+            labels = pod["metadata"]["labels"]
+            member = MemberId(labels[ROLE_LABEL], int(labels[INDEX_LABEL]))
+            self.serial += 1
+            self.agents[uid] = Agent(member, int(labels[ATTEMPT_LABEL]), uid, name, f"boot{self.serial}")
+            node = "ab"[member.index % 2]
+            running = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+            self.api.log.put(PODS, {**pod, "spec": {**pod["spec"], "nodeName": node}, "status": running})
+        elif phase == "Running" and uid not in self.agents:
+            self.api.log.put(PODS, {**pod, "status": {"phase": "Succeeded"}})
+
+    def _report(self, members, agent):
+        if not members.accept(agent.beat(self.uid)):
+            return
+        reply = members.reply(self.uid, agent.member, term=0)
+        for ckpt, outcome in reply["decided"].items():
+            self.told.setdefault(ckpt, set()).add(outcome)
+            agent.acks = [ack for ack in agent.acks if ack.ckpt != ckpt]
+        for directive in reply["directives"]:
+            result = self._obey(agent, directive["kind"], directive["args"])
+            if result is not None:
+                value = result if isinstance(result, dict) else None
+                error = result if isinstance(result, str) and result else None
+                agent.results[directive["id"]] = DirectiveResult(
+                    directive["id"], ok=error is None, value=value, error=error
+                )
+        listed = {directive["id"] for directive in reply["directives"]}
+        agent.results = {
+            key: result for key, result in agent.results.items() if key in listed or len(agent.results) < 32
+        }
+        if reply["close"] and agent.proc != "running":
+            del self.agents[agent.pod]
+
+    def _obey(self, agent, kind, args):
+        """Carry out a directive; an empty string is success without a value, None is not yet."""
+        match kind:
+            case "Prepare":
+                agent.proc, agent.exit, agent.phase = "none", None, "rendezvous"
+                agent.prepared, agent.target, agent.paused = args["epoch"], None, False
+            case "Go":
+                agent.proc, agent.exit, agent.phase = "running", None, "train"
+                agent.run += 1
+                agent.epoch, agent.ps_epoch, agent.world = args["epoch"], args["psEpoch"], args["world"]
+                agent.step = args["restoreStep"]
+                restore = args["restore"]
+                assert restore is None or self.store.get(restore["ckpt"]) == "commit", (
+                    "restored what is not there"
+                )
+            case "Checkpoint":
+                if agent.target is not None and agent.target["ckpt"] == args["ckpt"]:
+                    return "" if any(ack.ckpt == args["ckpt"] for ack in agent.acks) else None
+                if agent.proc != "running" or agent.step > args["step"]:
+                    return "past"
+                agent.target = args
+                self._save(agent)
+                return None
+            case "Store":
+                return self._store(args)
+        return ""
+
+    def _store(self, args):
+        ckpt = args["ckpt"]
+        if args["op"] == "collect":
+            self.collected.add(ckpt)
+            return {"deleted": 1}
+        outcome = self.store.setdefault(ckpt, args["outcome"])
+        return {"outcome": outcome, "reason": args["reason"], "bytes": 2048, "copies": {"0": [0]}}
+
+    def _save(self, agent):
+        target = agent.target
+        if (
+            target is None
+            or agent.step != target["step"]
+            or any(a.ckpt == target["ckpt"] for a in agent.acks)
+        ):
+            return
+        agent.acks += [
+            Ack(target["ckpt"], target["shard"], copy, bytes=1024, step=agent.step)
+            for copy in target["copies"]
+        ]
+        agent.paused = bool(target["pause"])
+
+    def _train(self):
+        """All processes of the newest epoch take one step together, or none does."""
+        running = [agent for agent in self.agents.values() if agent.proc == "running"]
+        epoch = max((agent.epoch for agent in running), default=0)
+        group = [agent for agent in running if agent.epoch == epoch]
+        if not group or len(group) < group[0].world or any(agent.paused for agent in group):
+            return
+        step = max(agent.step for agent in group) + 1
+        assert all(agent.step == step - 1 for agent in group), "members of one epoch are at different steps"
+        self.trained.append((epoch, step))
+        for agent in group:
+            agent.step = step
+            self._save(agent)
+            if step >= self.total:
+                agent.proc, agent.exit, agent.phase = "exited", Exit(code=0), "done"
+
+
+async def run(world, *, script=(), at_most=300, operators=None):
+    """Reconcile and tick until the Trainer has ended and come to rest; `script` holds (when, act) pairs.
+
+    Returns the operators that led, one after the other.
+    """
+    operators = operators if operators is not None else [Operator(world)]
+    waiting = list(script)
+    for _ in range(at_most):
+        if waiting and waiting[0][0](world):
+            waiting.pop(0)[1](world)
+        await one_pass(world, operators)
+        world.tick(operators[-1])
+        if world.status.phase in ("Succeeded", "Failed") and not world.agents and not waiting:
+            return operators
+    raise AssertionError(f"not at its end: {world.status.dump()}")
+
+
+async def one_pass(world, operators):
+    """Reconcile everything once; a process that died is followed by another."""
+    operator = operators[-1]
+    keys = [(operator.checkpoint, key_of(checkpoint)) for checkpoint in world.checkpoints()]
+    for reconciler, key in [(operator.trainer, KEY), *keys]:
+        try:
+            await reconciler.reconcile(request(key))
+        except RuntimeFault:
+            continue  # the controller would call again after a backoff
+        except (Killed, ExceptionGroup):
+            assert world.api.dead
+        if world.api.dead:
+            world.api.dead, world.api.kill_at = False, None
+            operators.append(Operator(world))
+            return
