@@ -1,0 +1,157 @@
+"""Two operators in processes of their own: whatever happens to the leader, there are never two writers.
+
+That is read from the API server's audit log, in which each operator has a User-Agent of its own: had both written in
+turns, the log would show more than one change of hands.
+"""
+
+import asyncio
+import signal
+import time
+
+import pytest
+from operatorprocess import Terms, operating, writers
+
+from runtime.client import Client
+from runtime.objects import CONFIGMAPS, LEASES
+from runtime.testing.faultproxy import FaultProxy
+from runtime.testing.faults import Stall
+
+UPSTREAM_DEFAULTS = Terms(15.0, 10.0, 2.0)
+QUICK = Terms()
+
+
+@pytest.fixture
+async def client(control_plane):
+    async with Client(control_plane.config) as client:
+        yield client
+
+
+@pytest.fixture
+async def stamped(client, namespace):
+    """The object that the leader stamps."""
+    await client.create(CONFIGMAPS, {"metadata": {"name": "stamped", "namespace": namespace}, "data": {}})
+
+
+async def takes_over(operator, *, within):
+    """Wait until an operator writes and return how long that took."""
+    began = time.monotonic()
+    await operator.says("leading", within=within)
+    await operator.says("stamped", within=within)
+    return time.monotonic() - began
+
+
+async def transitions(client, namespace):
+    spec = (await client.get(LEASES, "operator", namespace))["spec"]
+    return spec.get("holderIdentity"), spec["leaseTransitions"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("stamped")
+async def test_a_killed_leader_is_replaced_within_eighteen_seconds(
+    control_plane, client, kubeconfig, namespace
+):
+    """G8, L2: with the default durations."""
+    async with operating(kubeconfig, namespace, "a", UPSTREAM_DEFAULTS) as first:
+        await first.says("stamped")
+        async with operating(kubeconfig, namespace, "b", UPSTREAM_DEFAULTS) as second:
+            await asyncio.sleep(3)
+            first.signal(signal.SIGKILL)
+            assert 10.0 <= await takes_over(second, within=25) <= 18.0
+            assert await transitions(client, namespace) == ("b", 1)
+    assert writers(control_plane.audit_log, namespace) == ["a", "b"]
+
+
+@pytest.mark.usefixtures("stamped")
+async def test_a_stopped_leader_is_replaced_within_three_seconds(
+    control_plane, client, kubeconfig, namespace
+):
+    """G8, L7, RT36: SIGTERM, with the default durations."""
+    async with operating(kubeconfig, namespace, "a", UPSTREAM_DEFAULTS) as first:
+        await first.says("stamped")
+        async with operating(kubeconfig, namespace, "b", UPSTREAM_DEFAULTS) as second:
+            await asyncio.sleep(3)
+            first.signal(signal.SIGTERM)
+            assert await takes_over(second, within=10) <= 3.0
+            assert await first.exits() == 0
+            second.signal(signal.SIGTERM)
+            assert await second.exits() == 0
+            assert await transitions(client, namespace) == (None, 1)
+    assert writers(control_plane.audit_log, namespace) == ["a", "b"]
+
+
+@pytest.mark.usefixtures("stamped")
+async def test_a_leader_that_sleeps_longer_than_its_lease_wakes_up_and_never_writes(
+    control_plane, kubeconfig, namespace
+):
+    """L6, L9: SIGSTOP, then SIGCONT once the rival writes."""
+    async with operating(kubeconfig, namespace, "a") as first:
+        await first.says("stamped")
+        async with operating(kubeconfig, namespace, "b") as second:
+            await asyncio.sleep(2)
+            await first.says("stamped")
+            first.signal(signal.SIGSTOP)
+            await takes_over(second, within=10)
+            first.signal(signal.SIGCONT)
+            assert await first.exits() == 1
+            await second.says("stamped")
+    assert writers(control_plane.audit_log, namespace) == ["a", "b"]
+
+
+@pytest.mark.usefixtures("stamped")
+async def test_a_leader_whose_threads_all_stood_still_never_writes_again(
+    control_plane, kubeconfig, namespace
+):
+    """L6, L9: native code that keeps the interpreter's lock stops the elector's thread as well."""
+    async with operating(kubeconfig, namespace, "a") as first:
+        await first.says("stamped")
+        async with operating(kubeconfig, namespace, "b") as second:
+            await asyncio.sleep(2)
+            first.command("all 6")
+            await first.says("freezing")
+            await takes_over(second, within=10)
+            assert await first.exits(within=12) == 1
+            await second.says("stamped")
+    assert writers(control_plane.audit_log, namespace) == ["a", "b"]
+
+
+@pytest.mark.usefixtures("stamped")
+async def test_a_leader_whose_event_loop_stood_still_keeps_the_lease(
+    control_plane, client, kubeconfig, namespace
+):
+    """L9, PY2: the elector's own thread renews, so nobody takes over and the leader goes on."""
+    async with operating(kubeconfig, namespace, "a") as first:
+        await first.says("stamped")
+        async with operating(kubeconfig, namespace, "b"):
+            await asyncio.sleep(2)
+            first.command("loop 5")
+            await first.says("thawed", within=15)
+            await first.says("stamped")
+            assert await transitions(client, namespace) == ("a", 0)
+    assert writers(control_plane.audit_log, namespace) == ["a"]
+
+
+@pytest.mark.parametrize("how", ["refused", "swallowed"])
+@pytest.mark.usefixtures("stamped")
+async def test_a_leader_cut_off_from_the_api_server_ends_before_its_rival_writes(
+    control_plane, kubeconfig, namespace, tmp_path, how
+):
+    """L5, L6, RT35: its connections are refused, or taken and never answered."""
+    async with FaultProxy(control_plane.config) as proxy:
+        through = proxy.write_kubeconfig(tmp_path / "through-proxy")
+        async with operating(through, namespace, "a") as first:
+            await first.says("stamped")
+            async with operating(kubeconfig, namespace, "b") as second:
+                await asyncio.sleep(2)
+                if how == "refused":
+                    await proxy.go_away()
+                else:
+                    proxy.inject(Stall())
+                    proxy.silence_watches()
+                cut = time.monotonic()
+                await takes_over(second, within=10)
+                assert QUICK.lease - QUICK.retry * 1.2 - 0.5 <= time.monotonic() - cut
+                assert await first.exits(within=20) == 1
+                await proxy.come_back()
+                proxy.heal()
+                await second.says("stamped")
+    assert writers(control_plane.audit_log, namespace) == ["a", "b"]
