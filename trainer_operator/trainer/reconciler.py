@@ -16,7 +16,7 @@ from runtime.cache.projection import Node, Pod
 from runtime.client.errors import Conflict, NotFound
 from runtime.clock import Clock
 from runtime.controller.reconciler import Request, Result
-from runtime.objects import ObjectKey
+from runtime.objects import ObjectKey, uid_of
 from runtime.resourceversion import compare
 from trainer_operator.api.profile import TrainingProfile, TrainingProfileSpec
 from trainer_operator.api.trainer import Trainer
@@ -83,6 +83,7 @@ class TrainerReconciler:
         self._caught_up = caught_up
         self._rng = rng
         self._written: dict[ObjectKey, Trainer] = {}
+        self._uids: dict[ObjectKey, str] = {}
         self._progress_at: dict[ObjectKey, float] = {}
 
     async def reconcile(self, request: Request) -> Result | None:
@@ -104,12 +105,14 @@ class TrainerReconciler:
 
     def _read(self, key: ObjectKey) -> Trainer | None:
         cached = self._trainers.get(key)
-        if cached is None:
-            gone = self._written.pop(key, None)
+        uid = uid_of(cached) if cached is not None else ""
+        if self._uids.get(key, uid) != uid:
+            self._members.drop(self._uids.pop(key))  # it is gone, or another one has its name
             self._progress_at.pop(key, None)
-            if gone is not None:
-                self._members.drop(gone.metadata.uid)
+        if cached is None:
+            self._written.pop(key, None)
             return None
+        self._uids[key] = uid
         try:
             trainer = Trainer.read(cached)
         except ValidationError as error:
@@ -150,7 +153,11 @@ class TrainerReconciler:
         if name is None:
             return None
         found = self._profiles.get(ObjectKey(namespace, name))
-        return TrainingProfile.read(found).spec if found is not None else None
+        try:
+            return TrainingProfile.read(found).spec if found is not None else None
+        except ValidationError as error:
+            _log.error("profile is not readable", namespace=namespace, profile=name, problem=str(error))
+            return None
 
     async def _store(
         self, key: ObjectKey, trainer: Trainer, decision: Decision
