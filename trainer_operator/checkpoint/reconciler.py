@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Literal, Protocol
 
 import structlog
+from pydantic import ValidationError
 
 from runtime.cache.index import OWNER_UID
 from runtime.client.errors import NotFound
@@ -21,7 +22,7 @@ from runtime.controller.reconciler import Request, Result
 from runtime.objects import JsonObject, ObjectKey
 from runtime.resourceversion import compare
 from trainer_operator.api.checkpoint import Checkpoint, CheckpointHealth, CheckpointState, CheckpointStatus
-from trainer_operator.api.meta import API_VERSION, Condition
+from trainer_operator.api.meta import API_VERSION, INT64_MAX, Condition
 from trainer_operator.api.resources import CHECKPOINTS
 from trainer_operator.api.status import MembershipPhase, ServerPhase
 from trainer_operator.api.trainer import Trainer
@@ -118,7 +119,11 @@ class CheckpointReconciler:
         if cached is None:
             self._written.pop(key, None)
             return None
-        checkpoint = Checkpoint.read(cached)
+        try:
+            checkpoint = Checkpoint.read(cached)
+        except ValidationError as error:
+            _log.error("checkpoint is not readable", checkpoint=str(key), problem=str(error))
+            return None
         written = self._written.get(key)
         if (
             written is not None
@@ -135,7 +140,10 @@ class CheckpointReconciler:
         found = self._trainers.get(ObjectKey(checkpoint.metadata.namespace or "", reference.name))
         if found is None:
             return None
-        trainer = Trainer.read(found)
+        try:
+            trainer = Trainer.read(found)
+        except ValidationError:
+            return None  # its own reconciler says so
         return trainer if reference.uid in (None, trainer.metadata.uid) else None
 
     async def _take(self, view: "_View", move: Move) -> Checkpoint:
@@ -259,8 +267,9 @@ class _View:
             tries=len(status.missed),
             passed=self._passed(),
             quorum=has_quorum(acks, shards=shards, step=status.step or 0, replication=self.replication),
-            impossible=is_impossible(acks, shards=shards, replication=self.replication)
-            or self._failed_tries(orders.store_id(Outcome.COMMIT, status.id or "-")) >= COMMIT_TRIES,
+            impossible=is_impossible(acks, shards=shards, replication=self.replication),
+            commit_failed=self._failed_tries(orders.store_id(Outcome.COMMIT, status.id or "-"))
+            >= COMMIT_TRIES,
             age=(now - created).total_seconds() if created is not None else 0.0,
             staged_for=(now - staged).total_seconds() if staged is not None else 0.0,
             staging_timeout=float(policy.staging_timeout_seconds) if policy is not None else 600.0,
@@ -339,7 +348,7 @@ class _View:
     def _aim(self, status: CheckpointStatus, now: datetime) -> None:
         if status.id is not None:
             status.missed = [*status.missed, status.id]
-        agents = [self._agents[holder.member] for holder in self.holders]
+        agents = [self._agents[holder.member] for holder in self.holders if holder.member in self._agents]
         everyone = [agent for agent in self._agents.values() if agent.running] or agents
         status.step = choose_target(everyone, tries=len(status.missed), at_least=(self._last_committed() + 1))
         status.epoch = self.trainer.status.membership.epoch
@@ -360,12 +369,14 @@ class _View:
         acks = [ack for _, ack in self._reconciler.members.acks(self.trainer.metadata.uid, status.id or "-")]
         copies = value.get("copies")
         counts = (
-            [len(found) for found in copies.values()]
+            [len(found) for found in copies.values() if isinstance(found, list | dict)]
             if isinstance(copies, dict)
-            else durable_copies(acks, shards=status.shards or 1, step=status.step or 0)
+            else []
         )
+        counts = counts or durable_copies(acks, shards=status.shards or 1, step=status.step or 0)
         status.copies = min(counts, default=0)
-        status.bytes = int(value.get("bytes") or 0)
+        size = value.get("bytes")
+        status.bytes = size if isinstance(size, int) and 0 <= size <= INT64_MAX else 0
         status.size = human_size(status.bytes)
         status.digest = str(value.get("digest") or "")[:128] or None
         status.committed_at = now
@@ -385,7 +396,7 @@ class _View:
         if answer is None or not isinstance(answer.value, dict):
             return None
         value = answer.value.get("outcome")
-        return Outcome(value) if value in {"commit", "abort"} else None
+        return Outcome(value) if isinstance(value, str) and value in {"commit", "abort"} else None
 
     def _abort_reason(self) -> str | None:
         answer = self._decision()

@@ -47,6 +47,8 @@ class Facts:
     """A holder was at the target already."""
     quorum: bool = False
     impossible: bool = False
+    commit_failed: bool = False
+    """Agents tried to write the commit, and failed, as often as they may."""
     age: float = 0.0
     staged_for: float = 0.0
     pending_timeout: float = 60.0
@@ -97,6 +99,8 @@ def _staging(facts: Facts) -> Move:
         return Move(CheckpointState.COMMITTED)
     if facts.outcome is Outcome.ABORT:
         return Move(CheckpointState.GARBAGE_COLLECTED, reason="Aborted")
+    if facts.commit_failed:
+        return Move(CheckpointState.STAGING, Order.ABORT, reason="CommitFailed")
     if facts.quorum:
         return Move(CheckpointState.STAGING, Order.COMMIT)
     if facts.impossible:

@@ -8,7 +8,7 @@ from trainer_operator.checkpoint.state import MAX_TRIES, Facts, Move, Order, Out
 
 COMMITTED, COLLECTED = CheckpointState.COMMITTED, CheckpointState.GARBAGE_COLLECTED
 STATES = st.sampled_from([None, *CheckpointState])
-ABORT_REASONS = {"CopiesFailed", "EpochEnded", "StagingTimeout", "TargetPassed"}
+ABORT_REASONS = {"CopiesFailed", "EpochEnded", "StagingTimeout", "TargetPassed", "CommitFailed"}
 
 FACTS = st.builds(
     Facts,
@@ -20,6 +20,7 @@ FACTS = st.builds(
     passed=st.booleans(),
     quorum=st.booleans(),
     impossible=st.booleans(),
+    commit_failed=st.booleans(),
     age=st.floats(0, 1e6),
     staged_for=st.floats(0, 1e6),
     outcome=st.none() | st.sampled_from(Outcome),

@@ -38,6 +38,7 @@ def test_a_pending_one_waits_for_training_or_for_its_time_to_be_over(state, chan
         ({"outcome": Outcome.COMMIT}, Move(COMMITTED)),
         ({"outcome": Outcome.ABORT}, Move(COLLECTED, reason="Aborted")),
         ({"impossible": True}, Move(STAGING, Order.ABORT, reason="CopiesFailed")),
+        ({"quorum": True, "commit_failed": True}, Move(STAGING, Order.ABORT, reason="CommitFailed")),
         ({"current_epoch": 4}, Move(STAGING, Order.ABORT, reason="EpochEnded")),
         ({"staged_for": 599.9}, Move(STAGING, Order.SAVE)),
         ({"staged_for": 600.0}, Move(STAGING, Order.ABORT, reason="StagingTimeout")),
