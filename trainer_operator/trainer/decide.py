@@ -172,6 +172,7 @@ def _new_failures(draft: Draft) -> list[Failure]:
             member,
             attempt=draft.records.attempt(member),
             had_pod=_had_pod(draft, member, in_epoch),
+            handled=draft.records.get(member).handled,
         )
         if failure is None:
             continue

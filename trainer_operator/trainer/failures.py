@@ -45,7 +45,9 @@ def in_grace(observed: Observed) -> bool:
     return observed.led_for < 2 * observed.heartbeat + 10.0
 
 
-def detect(observed: Observed, member: MemberId, *, attempt: int, had_pod: bool) -> Failure | None:
+def detect(
+    observed: Observed, member: MemberId, *, attempt: int, had_pod: bool, handled: str = ""
+) -> Failure | None:
     """Return the failure of the member's current attempt, or None while it lives or has ended well."""
     pod = next((pod for pod in observed.pods.get(member, ()) if pod.attempt == attempt), None)
     agent = current_agent(observed, member, pod, attempt)
@@ -75,8 +77,10 @@ def detect(observed: Observed, member: MemberId, *, attempt: int, had_pod: bool)
             f"pod {pod.name} is being deleted",
             pod_gone=True,
         )
-    if agent is not None and agent.crashed:
-        return _of_exit(member, pod, agent)
+    exited = _of_exit(member, pod, agent) if agent is not None and agent.crashed else None
+    if exited is not None and exited.key != handled:
+        return exited
+    # An agent whose process ended must be alive to start it again, so silence is judged here as well.
     return _of_silence(observed, member, pod, agent)
 
 

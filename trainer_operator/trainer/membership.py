@@ -57,6 +57,9 @@ def live(draft: Draft, member: MemberId) -> AgentView | None:
 def next_epoch(draft: Draft, members: frozenset[MemberId], reason: str) -> None:
     """Open the next epoch: Preparing, with these members."""
     membership = draft.status.membership
+    draft.status.global_step = last_step(
+        draft
+    )  # replacements soon overwrite what their predecessors reported
     membership.epoch += 1
     membership.phase = PREPARING
     membership.members = format_members(members)
@@ -82,6 +85,7 @@ def after_failures(draft: Draft, group: list[Failure]) -> str:
     servers = [failure for failure in hit if failure.member.role == "ps"]
     if not servers:
         return ", the others train on"
+    draft.status.global_step = last_step(draft)
     if membership.ps_phase == SERVING:  # while Recovering nothing was served under the new number yet
         membership.ps_epoch += 1
     membership.ps_phase = RECOVERING

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from simulation.cluster import STEPS_PER_EPOCH, Cluster, rescale, trainer
@@ -115,6 +115,10 @@ def check_steps(cluster: Cluster, rollbacks: list[tuple[int, int]]) -> None:
 
 @pytest.mark.parametrize("servers", [0, 1, 2])
 @given(faults=FAULTS)
+@example(faults=[("wait", 1), ("delete", 0), ("delete", 1)])
+@example(faults=[("wait", 2), ("crash server", 0), ("wait", 1), ("suspend", 1)])
+@example(faults=[("wait", 2), ("crash server", 0), ("wait", 1), ("crash server", 0), ("lose node", 1)])
+@example(faults=[("wait", 1), ("crash", 0), ("delete server", 0), ("delete server", 0)])
 def test_every_fault_sequence_ends_with_all_steps_trained(servers, faults):
     """ME3, ME7, ME8, PSR2, PSR4, RC8, FT01, FT02, FT18: whatever happens, in any order."""
     cluster = Cluster(trainer(servers=servers, workers=2))
