@@ -33,6 +33,7 @@ from runtime.testing.faults import (
     Asked,
     Cut,
     Delay,
+    EndAtOnce,
     Expire,
     Expired,
     Fault,
@@ -276,6 +277,8 @@ class FaultProxy:
         match fault:
             case Refuse():
                 return _refusal(fault)
+            case EndAtOnce():
+                return web.Response(content_type="application/json")
             case Expire(shape):
                 return _expired(shape)
             case Stall(reaches_server) | Cut(reaches_server):

@@ -12,6 +12,7 @@ __all__ = [
     "Asked",
     "Cut",
     "Delay",
+    "EndAtOnce",
     "Expire",
     "Expired",
     "Fault",
@@ -48,6 +49,11 @@ class Refuse:
     reason: str = ""
     retry_after: int | None = None
     """Seconds, for the header of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndAtOnce:
+    """Answer a watch with an orderly end before its first event (RT3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +111,7 @@ class HideBookmarks:
     """Pass a watch on without its bookmarks."""
 
 
-Fault = Refuse | Delay | Stall | Cut | Expire | Rewind | Twice | HideBookmarks
+Fault = Refuse | EndAtOnce | Delay | Stall | Cut | Expire | Rewind | Twice | HideBookmarks
 
 
 @dataclass(slots=True)
