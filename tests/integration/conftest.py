@@ -1,0 +1,14 @@
+"""Every cache that an integration test fills is guarded: nobody may change an object in it (S4)."""
+
+import pytest
+
+from runtime.testing.mutation import MutationDetector
+
+
+@pytest.fixture(autouse=True)
+def _caches_are_only_read():
+    detector = MutationDetector()
+    with detector.installed():
+        yield
+    findings = detector.findings()
+    assert not findings, findings
