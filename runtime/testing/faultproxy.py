@@ -100,6 +100,7 @@ class _Watch:
     hides_bookmarks: bool
     version: str
     """The version of the last thing passed on; "" while it means nothing (W6)."""
+    has_bookmark: bool = False
     is_silent: bool = False
     is_ending: bool = False
     cuts_next: bool = False
@@ -227,12 +228,13 @@ class FaultProxy:
                 _abort(watch.transport)
         return len(watches)
 
-    def silence_watches(self, path: str = "") -> int:
+    def silence_watches(self, path: str = "", *, marked_only: bool = False) -> int:
         """Swallow all that open watches say from now on, their end included; return how many (RT1).
 
-        The connections stay open and answer keepalive probes. Watches to come work.
+        The connections stay open and answer keepalive probes. Watches to come work. `marked_only` spares those that
+        have passed no bookmark on: nobody can tell them from quiet ones before their time is over.
         """
-        watches = self._open(path)
+        watches = [each for each in self._open(path) if not marked_only or each.has_bookmark]
         for watch in watches:
             watch.is_silent = True
         return len(watches)
@@ -338,22 +340,26 @@ class FaultProxy:
     async def _relay(self, watch: _Watch) -> bool:
         """Pass a watch on to its end; tell whether that is an orderly one."""
         splitter = LineSplitter(limit=_LONGEST_LINE)
+        loop = asyncio.get_running_loop()
+        due = None if self._bookmark_period is None else loop.time() + self._bookmark_period
         while True:
             try:
-                async with asyncio.timeout(self._bookmark_period):
-                    chunk = await watch.upstream.content.readany()
+                async with asyncio.timeout_at(due):
+                    chunk: bytes | None = await watch.upstream.content.readany()
             except TimeoutError:
-                if watch.version and not await self._pass(watch, _bookmark(watch.version)):
-                    return False
-                continue
+                chunk = None
             except aiohttp.ClientError:
                 if not watch.is_ending:
                     return False
                 chunk = b""
-            if not chunk:
+            if chunk == b"":
                 break
-            for line in splitter.feed(chunk):
+            for line in splitter.feed(chunk or b""):
                 if not await self._pass(watch, line):
+                    return False
+            if self._bookmark_period is not None and due is not None and loop.time() >= due:
+                due = loop.time() + self._bookmark_period
+                if watch.version and not await self._pass(watch, _bookmark(watch.version)):
                     return False
         if watch.is_silent:
             await self._closed.wait()
@@ -371,6 +377,8 @@ class FaultProxy:
         if watch.cuts_next:
             await watch.response.write(line[: len(line) // 2])
             return False
+        if event.type == "BOOKMARK":
+            watch.has_bookmark = True
         if watch.version or event.type == "BOOKMARK":
             watch.version = event.object.metadata.version or watch.version
         await watch.response.write(line + b"\n")
