@@ -272,6 +272,13 @@ class Metrics:
         self.leader_status.labels(name).set(0)
         self.leader_slowpath.labels(name)
 
+    def declare_webhook(self, path: str) -> None:
+        """Start the series of a webhook at zero."""
+        for code in ("200", "500"):
+            self.webhook_requests.labels(path, code)
+        self.webhook_latency.labels(path)
+        self.webhook_in_flight.labels(path).set(0)
+
     # What the client counts (runtime.client.telemetry)
 
     def request_finished(self, *, code: str, method: str, host: str, seconds: float) -> None:
