@@ -117,8 +117,15 @@ class WebhookServer:
     async def stop(self) -> None:
         """Let reviews in progress end, then close. Idempotent."""
         runner, self._runner = self._runner, None
-        if runner is not None:
-            await runner.cleanup()
+        if runner is None:
+            return
+        open_connections = [each.transport for each in runner.server.connections] if runner.server else []
+        await runner.cleanup()
+        # Closed, a TLS connection still waits for the peer's farewell; nothing is under way on it any more.
+        for transport in open_connections:
+            if transport is not None:
+                transport.abort()
+        await asyncio.sleep(0)
 
     def _add(self, path: str, limit: int, answer: _Answer) -> None:
         if path in self._answers:
