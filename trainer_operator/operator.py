@@ -22,6 +22,7 @@ from trainer_operator.checkpoint.reconciler import OPEN, CheckpointReconciler
 from trainer_operator.server.agents import AgentApi
 from trainer_operator.server.auth import Authenticator
 from trainer_operator.server.https import HttpsServer, tls_context
+from trainer_operator.telemetry.metrics import TrainerMetrics
 from trainer_operator.topology.members import Members
 from trainer_operator.trainer.apply import Applier
 from trainer_operator.trainer.ranges import parse_members
@@ -69,6 +70,7 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
     pods.add_index(UID_INDEX, lambda pod: (pod.uid,))
 
     members = Members(clock)
+    metrics = TrainerMetrics(manager.metrics.registry)
     barriers: dict[Resource, Barrier[str]] = {
         PODS: Barrier(pods, clock=clock),
         CHECKPOINTS: Barrier(checkpoints, clock=clock),
@@ -88,6 +90,7 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
             led_since=lambda: members.since,
             caught_up=lambda uid: all(barrier.is_open(uid) for barrier in barriers.values()),
             rng=random.Random(),
+            metrics=metrics,
         ),
         clock=clock,
         metrics=manager.metrics,
@@ -108,6 +111,7 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
             clock=clock,
             look_again=look_at_checkpoint,
             members_of=lambda trainer: parse_members(trainer.status.membership.members),
+            metrics=metrics,
         ),
         clock=clock,
         metrics=manager.metrics,
@@ -160,7 +164,9 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
     authenticator = Authenticator(
         manager.client, lambda uid: next(iter(pods.by_index(UID_INDEX, uid)), None), clock
     )
-    api = AgentApi(members, authenticator, clock, is_leader=lambda: manager.is_leader, term=lambda: 0)
+    api = AgentApi(
+        members, authenticator, clock, is_leader=lambda: manager.is_leader, term=lambda: 0, metrics=metrics
+    )
     manager.add_server(
         HttpsServer(options.agent_host, options.agent_port, context=context, routes=api.routes())
     )

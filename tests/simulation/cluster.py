@@ -262,7 +262,11 @@ class Cluster:
             if view.state != "Pending":
                 continue
             group = [a for a in self._in_epoch() if a.proc == "running"]
-            if membership.phase != "Active" or not group or self.servers and membership.ps_phase != "Serving":
+            if (
+                membership.phase != "Active"
+                or not group
+                or (self.servers and membership.ps_phase != "Serving")
+            ):
                 self.checkpoints[name] = replace(view, state="GarbageCollected", aborted=True)
                 continue
             step = max(a.step for a in group)

@@ -9,6 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
 from runtime.cache.barrier import Barrier
 from runtime.cache.index import OWNER_UID
@@ -24,6 +25,7 @@ from trainer_operator.api.names import ATTEMPT_LABEL, INDEX_LABEL, ROLE_LABEL
 from trainer_operator.api.resources import CHECKPOINTS, TRAINERS, TRAINING_PROFILES
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.checkpoint.reconciler import CheckpointReconciler
+from trainer_operator.telemetry.metrics import TrainerMetrics
 from trainer_operator.topology.beat import Ack, Beat, DirectiveResult, Exit
 from trainer_operator.topology.members import MemberId, Members
 from trainer_operator.trainer.apply import Applier
@@ -225,6 +227,7 @@ class Operator:
             led_since=lambda: self.members.since,
             caught_up=lambda uid: all(barrier.is_open(uid) for barrier in self.barriers.values()),
             rng=random.Random(7),
+            metrics=TrainerMetrics(CollectorRegistry()),
         )
         self.checkpoint = CheckpointReconciler(
             client=api,
@@ -235,6 +238,7 @@ class Operator:
             clock=clock,
             look_again=lambda key: None,
             members_of=lambda trainer: parse_members(trainer.status.membership.members),
+            metrics=TrainerMetrics(CollectorRegistry()),
         )
 
 

@@ -38,6 +38,7 @@ from trainer_operator.checkpoint.quorum import (
 from trainer_operator.checkpoint.retention import Kept, to_forget, to_retire
 from trainer_operator.checkpoint.state import Facts, Move, Order, Outcome, step
 from trainer_operator.checkpoint.target import choose_target
+from trainer_operator.telemetry.metrics import Ending, TrainerMetrics
 from trainer_operator.topology.beat import DirectiveResult
 from trainer_operator.topology.members import Directive, MemberId, Members
 
@@ -86,6 +87,7 @@ class CheckpointReconciler:
         clock: Clock,
         look_again: Callable[[ObjectKey], None],
         members_of: Callable[[Trainer], frozenset[MemberId]],
+        metrics: TrainerMetrics,
     ) -> None:
         self._client = client
         self._checkpoints = checkpoints
@@ -95,6 +97,7 @@ class CheckpointReconciler:
         self._clock = clock
         self._look_again = look_again
         self.members_of = members_of
+        self._metrics = metrics
         self._written: dict[ObjectKey, Checkpoint] = {}
 
     async def reconcile(self, request: Request) -> Result | None:
@@ -174,6 +177,9 @@ class CheckpointReconciler:
         after = stored.status
         if before.state == after.state:
             return
+        ending = _ending(before, after)
+        if ending is not None:
+            self._metrics.checkpoint_ended(trainer.metadata.namespace or "", ending, size=after.bytes or 0)
         # On the checkpoint itself: on the Trainer they would crowd out, in the event budget, what people must see.
         reference = {"apiVersion": API_VERSION, "kind": "Checkpoint", "metadata": stored.metadata.dump()}
         name = stored.metadata.name
@@ -433,6 +439,15 @@ class _View:
         alive = [member for member, agent in self._agents.items() if agent.age < FRESH]
         ranked = sorted(alive, key=lambda m: ({"master": 0, "worker": 1}.get(m.role, 2), m.index))
         return next(iter(ranked), None)
+
+
+def _ending(before: CheckpointStatus, after: CheckpointStatus) -> Ending | None:
+    """Name the end that a checkpoint reached with this write, if it did."""
+    if after.state is CheckpointState.COMMITTED:
+        return "committed"
+    if after.state is CheckpointState.GARBAGE_COLLECTED:
+        return "collected" if before.state is CheckpointState.COMMITTED else "aborted"
+    return None
 
 
 def _holder_text(holder: Holder) -> str:

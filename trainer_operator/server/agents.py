@@ -15,6 +15,7 @@ from runtime.cache.projection import Pod
 from runtime.clock import Clock
 from trainer_operator.api import names
 from trainer_operator.server.auth import Authenticator, NotAMember, NotKnownYet, Unauthenticated
+from trainer_operator.telemetry.metrics import TrainerMetrics
 from trainer_operator.topology.beat import MAX_BEAT_BYTES, Beat, MalformedBeat, decode
 from trainer_operator.topology.members import MemberId, Members
 
@@ -39,12 +40,14 @@ class AgentApi:
         *,
         is_leader: Callable[[], bool],
         term: Callable[[], int],
+        metrics: TrainerMetrics,
     ) -> None:
         self._members = members
         self._authenticator = authenticator
         self._clock = clock
         self._is_leader = is_leader
         self._term = term
+        self._metrics = metrics
         self._buckets: dict[str, tuple[float, float]] = {}
         self.refused = 0
 
@@ -55,22 +58,28 @@ class AgentApi:
     async def beat(self, request: web.Request) -> web.Response:
         """Take one beat and answer with what the member shall do."""
         if not self._is_leader():
+            self._metrics.beat("not ready")
             return _answer(503, "this replica does not lead; try the next address", retry_after=1)
         if request.content_length is not None and request.content_length > MAX_BEAT_BYTES:
+            self._metrics.beat("malformed")
             return _answer(413, f"a beat is at most {MAX_BEAT_BYTES} bytes")
         try:
             pod = await self._authenticator.pod_of(request.headers.get("Authorization"))
         except Unauthenticated as error:
+            self._metrics.beat("unauthenticated")
             return _answer(401, str(error))
         except NotAMember as error:
             return self._refuse(str(error))
         except NotKnownYet as error:
+            self._metrics.beat("not ready")
             return _answer(503, str(error), retry_after=1)
         if not self._take_token(pod.uid):
+            self._metrics.beat("too fast")
             return _answer(429, "more than 2 beats a second", retry_after=1)
         try:
             beat = decode(await request.read())
         except MalformedBeat as error:
+            self._metrics.beat("malformed")
             return _answer(400, str(error))
         reason = mismatch(pod, beat)
         if reason is not None:
@@ -81,9 +90,11 @@ class AgentApi:
         member = MemberId(beat.role, beat.idx)
         uid = beat.tuid
         if not self._members.accept(beat):
+            self._metrics.beat("older")
             reply = self._members.reply(uid, member, term=self._term())
             reply["directives"] = []  # an older incarnation gets no orders
             return _json(reply)
+        self._metrics.beat("accepted")
         reply = self._members.reply(uid, member, term=self._term())
         if not self._members.mark_told(uid, member, reply) and beat.hold > 0:
             await self._members.wait_news(uid, member, hold=min(beat.hold, MAX_HOLD))
@@ -96,6 +107,7 @@ class AgentApi:
 
     def _refuse(self, reason: str) -> web.Response:
         self.refused += 1
+        self._metrics.beat("refused")
         _log.warning("refused a beat", reason=reason)
         return _answer(403, reason)
 

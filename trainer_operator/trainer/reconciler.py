@@ -20,6 +20,7 @@ from runtime.objects import ObjectKey, uid_of
 from runtime.resourceversion import compare
 from trainer_operator.api.profile import TrainingProfile, TrainingProfileSpec
 from trainer_operator.api.trainer import Trainer
+from trainer_operator.telemetry.metrics import TrainerMetrics
 from trainer_operator.topology.members import Members
 from trainer_operator.trainer.apply import Applier
 from trainer_operator.trainer.decide import Decision, decide, is_ours
@@ -69,6 +70,7 @@ class TrainerReconciler:
         led_since: Callable[[], float],
         caught_up: Callable[[str], bool],
         rng: random.Random,
+        metrics: TrainerMetrics,
     ) -> None:
         self._trainers = trainers
         self._profiles = profiles
@@ -82,6 +84,7 @@ class TrainerReconciler:
         self._led_since = led_since
         self._caught_up = caught_up
         self._rng = rng
+        self._metrics = metrics
         self._written: dict[ObjectKey, Trainer] = {}
         self._uids: dict[ObjectKey, str] = {}
         self._progress_at: dict[ObjectKey, float] = {}
@@ -177,6 +180,7 @@ class TrainerReconciler:
             raise
         self._progress_at[key] = self._clock.monotonic()
         self._written[key] = stored
+        self._metrics.stored(key.namespace, trainer.status, stored.status)
         return stored, None
 
     def _tell(self, trainer: Trainer, decision: Decision) -> None:

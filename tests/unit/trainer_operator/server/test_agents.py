@@ -7,6 +7,7 @@ import orjson
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
+from prometheus_client import CollectorRegistry
 
 from runtime.cache.projection import Pod
 from runtime.clock import SystemClock
@@ -15,6 +16,7 @@ from runtime.testing.clock import SimClock
 from trainer_operator.api.names import pod_labels
 from trainer_operator.server.agents import AgentApi, mismatch
 from trainer_operator.server.auth import NotAMember, NotKnownYet, Unauthenticated
+from trainer_operator.telemetry.metrics import TrainerMetrics
 from trainer_operator.topology.beat import MAX_BEAT_BYTES, Ack, decode
 from trainer_operator.topology.members import Directive, MemberId, Members
 
@@ -68,8 +70,14 @@ class Case:
         self.members = Members(SystemClock())
         self.doorkeeper = Doorkeeper()
         self.leads = True
+        self.registry = CollectorRegistry()
         self.api = AgentApi(
-            self.members, self.doorkeeper, self.clock, is_leader=lambda: self.leads, term=lambda: 7
+            self.members,
+            self.doorkeeper,
+            self.clock,
+            is_leader=lambda: self.leads,
+            term=lambda: 7,
+            metrics=TrainerMetrics(self.registry),
         )
         application = web.Application(client_max_size=256 * 1024)
         application.add_routes(self.api.routes())
