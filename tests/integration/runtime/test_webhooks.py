@@ -10,7 +10,7 @@ import socket
 import pytest
 
 from runtime.cache import CacheNotSynced, Informers
-from runtime.client import ApiError, Client, Forbidden
+from runtime.client import ApiError, Client, Forbidden, NotFound
 from runtime.clock import SystemClock
 from runtime.manager import Manager
 from runtime.metrics import Metrics
@@ -172,9 +172,20 @@ async def old_objects(control_plane, namespace, server):
 
         await eventually(is_made)
         yield newer
-        await server.start()  # else the objects could not be read to be deleted
+        # Served to the end: else the objects could not be read to be deleted, and a server that is stopped while the
+        # API server still asks leaves half a handshake behind.
+        await server.start()
         try:
             await client.delete(CUSTOM_RESOURCE_DEFINITIONS, f"things.{group}")
+
+            async def is_gone():
+                try:
+                    await client.get(CUSTOM_RESOURCE_DEFINITIONS, f"things.{group}")
+                except NotFound:
+                    return True
+                return False
+
+            await eventually(is_gone)
         finally:
             await server.stop()
 
