@@ -1,5 +1,6 @@
 """The API server over HTTP: configuration, credentials, deadlines, retries, and verbs that return JSON."""
 
+from runtime.client.apply import apply, apply_status
 from runtime.client.config import ClientConfig, Timeouts
 from runtime.client.errors import (
     AlreadyExists,
@@ -47,6 +48,8 @@ __all__ = [
     "TransportError",
     "TransportFault",
     "Unauthorized",
+    "apply",
+    "apply_status",
     "error_of",
     "retry_on_conflict",
 ]
