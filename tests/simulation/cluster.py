@@ -142,7 +142,7 @@ class Cluster:
                 if pod.attempt == self._newest(member):
                     self.serial += 1
                     self.agents[member] = Agent(member, pod.attempt, pod.uid, f"boot{self.serial}")
-        for member, agent in self.agents.items():
+        for agent in self.agents.values():
             gone = not any(p.uid == agent.pod and p.node not in self.down for _, p in self.pods.values())
             agent.age = agent.age + seconds if gone or agent.silent else 0.0
             if gone:

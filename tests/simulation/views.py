@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from simulation.cluster import START, trainer
-
 from trainer_operator.api.status import MembershipPhase, MembershipStatus, TrainerStatus
 from trainer_operator.topology.beat import Beat, Exit
 from trainer_operator.topology.members import AgentView, MemberId

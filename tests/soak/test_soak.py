@@ -9,10 +9,8 @@ import os
 import random
 
 import pytest
-from proxied import HastyClock, until
-from soak.disturber import Disturber
-from soak.load import Load
 
+from proxied import HastyClock, until
 from runtime.cache import METADATA_ONLY, Informers
 from runtime.client import Client, Timeouts
 from runtime.controller import Controller
@@ -20,6 +18,8 @@ from runtime.metrics import Metrics
 from runtime.objects import CONFIGMAPS, ObjectKey, key_of, resource_version_of, uid_of
 from runtime.tasks import TaskScope
 from runtime.testing.faultproxy import FaultProxy
+from soak.disturber import Disturber
+from soak.load import Load
 
 SECONDS = float(os.environ.get("SOAK_SECONDS") or 60)
 OBJECTS = int(os.environ.get("SOAK_OBJECTS") or 500)

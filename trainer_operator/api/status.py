@@ -168,8 +168,8 @@ class ExcludedNode(StatusModel):
 
     name: ShortText
     """Name of the node."""
-    until: Time
-    """When it may be used again."""
+    until: Time | None = None
+    """When it may be used again; absent once that time is over."""
     count: Int32 = 1
     """How often it was lost; the time doubles with each."""
 

@@ -114,7 +114,8 @@ class CheckpointReconciler:
         self._tell(view, checkpoint, move)
         if checkpoint.status.state is CheckpointState.GARBAGE_COLLECTED:
             await self._forget_old(trainer)
-        working = checkpoint.status.state in OPEN or move.order is not Order.NOTHING
+        collecting = move.order is not Order.NOTHING and view.executor() is not None
+        working = checkpoint.status.state in OPEN or collecting
         return Result(requeue_after=RECHECK) if working else None
 
     def _read(self, key: ObjectKey) -> Checkpoint | None:
@@ -317,7 +318,7 @@ class _View:
                 replication=self.replication,
                 world=len(self._in_epoch),
             )
-        executor = self._executor()
+        executor = self.executor()
         if executor is None:
             return wanted
         store = []
@@ -434,7 +435,7 @@ class _View:
         failed = self._failed_tries(directive.id)
         return replace(directive, id=f"{directive.id}#{failed}") if failed else directive
 
-    def _executor(self) -> MemberId | None:
+    def executor(self) -> MemberId | None:
         """Return the member whose agent touches the store: the first live one, in rank order."""
         alive = [member for member, agent in self._agents.items() if agent.age < FRESH]
         ranked = sorted(alive, key=lambda m: ({"master": 0, "worker": 1}.get(m.role, 2), m.index))

@@ -44,6 +44,9 @@ def operator(
         str, typer.Option(help="Namespace of the lease.")
     ] = "trainer-operator",
     leader_election_id: Annotated[str, typer.Option(help="Name of the lease.")] = "trainer-operator",
+    allow_root: Annotated[
+        bool, typer.Option(help="Let training images run as root; pods then meet PodSecurity baseline only.")
+    ] = False,
     workers: Annotated[int, typer.Option(min=1, help="Objects of a kind that are reconciled at once.")] = 16,
     voluntary_interval: Annotated[
         float, typer.Option(min=0, help="Seconds between two changes of members that nothing forced.")
@@ -70,6 +73,7 @@ def operator(
                     agent_url or (f"https://trainer-operator.{leader_election_namespace}.svc:9443",)
                 ),
                 agent_ca=_authority(folder),
+                allow_root=allow_root,
                 voluntary_interval=voluntary_interval,
             ),
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runtime.cache.projection import Pod
-from runtime.client.errors import ApiError, TransportError
+from runtime.client.errors import ApiError, ResponseMalformed, TransportError
 from runtime.client.rest import Client
 from runtime.clock import Clock
 from runtime.objects import TOKEN_REVIEWS
@@ -104,7 +104,7 @@ class Authenticator:
         }
         try:
             answer = await self._client.create(TOKEN_REVIEWS, body)
-        except (ApiError, TransportError) as error:
+        except (ApiError, TransportError, ResponseMalformed) as error:
             raise NotKnownYet(f"the token cannot be reviewed now: {error}") from error
         status: dict[str, Any] = answer.get("status") or {}
         if not status.get("authenticated") or AUDIENCE not in (status.get("audiences") or ()):

@@ -271,12 +271,6 @@ class Members:
             training.closed = True
             self._wake_all(training)
 
-    def reopen(self, uid: str) -> None:
-        """Let agents of a Trainer live again, after a resume."""
-        training = self._trainings.get(uid)
-        if training is not None:
-            training.closed = False
-
     def drop(self, uid: str) -> None:
         """Forget a Trainer that no longer exists."""
         training = self._trainings.pop(uid, None)

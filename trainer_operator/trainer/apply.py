@@ -6,7 +6,14 @@ from typing import Any, Literal, Protocol
 import structlog
 
 from runtime.cache.barrier import Barrier
-from runtime.client.errors import AlreadyExists, ApiError, Conflict, NotFound
+from runtime.client.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    NotFound,
+    ResponseMalformed,
+    TransportError,
+)
 from runtime.client.rest import Client, PatchKind
 from runtime.controller.slowstart import slow_start_batch
 from runtime.objects import PODS, JsonObject, Resource
@@ -202,5 +209,5 @@ class Applier:
 async def _try(errors: list[Exception], work: Awaitable[None]) -> None:
     try:
         await work
-    except ApiError as error:
+    except (ApiError, TransportError, ResponseMalformed) as error:
         errors.append(error)

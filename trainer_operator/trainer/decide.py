@@ -81,23 +81,43 @@ def _decide(draft: Draft) -> None:
 
 
 def _begin(draft: Draft) -> bool:
-    """Take over the profile and start the clock; false while the profile is missing."""
+    """Take over the profile and start the clock; false while something that only the user can give is missing."""
     status, trainer = draft.status, draft.observed.trainer
-    name = trainer.spec.profile
-    if name is not None and status.profile_snapshot is None:
-        if draft.observed.profile is None:
-            message = (
-                f"TrainingProfile {name} is not in namespace {trainer.metadata.namespace}; create it to start"
-            )
-            if status.message != message:
-                status.message = message
-                draft.event("ProfileNotFound", message, warning=True)
-            return False
-        status.profile_snapshot = ProfileSnapshot(name=name, spec=draft.observed.profile)
-        status.message = ""
+    missing = _missing(draft)
+    if missing is not None:
+        reason, message = missing
+        if status.message != message:
+            status.message = message
+            draft.event(reason, message, warning=True)
+        return False
+    if (
+        trainer.spec.profile is not None
+        and status.profile_snapshot is None
+        and draft.observed.profile is not None
+    ):
+        status.profile_snapshot = ProfileSnapshot(name=trainer.spec.profile, spec=draft.observed.profile)
     if status.start_time is None:
         status.start_time = draft.observed.now
+        status.message = ""
     return True
+
+
+def _missing(draft: Draft) -> tuple[str, str] | None:
+    """Say what a Trainer that has not started lacks, as a reason and a sentence."""
+    trainer, status = draft.observed.trainer, draft.status
+    name = trainer.spec.profile
+    if name is not None and status.profile_snapshot is None and draft.observed.profile is None:
+        place = trainer.metadata.namespace
+        return "ProfileNotFound", f"TrainingProfile {name} is not in namespace {place}; create it to start"
+    roles = trainer.spec.topology.roles
+    for role in sorted({member.role for member in membership.desired_members(trainer)}):
+        own = getattr(roles, role, None)
+        if not (trainer.spec.command or (own is not None and own.command)):
+            return (
+                "CommandNotKnown",
+                f"role {role} has no command; set spec.command, since this version doesn't read it from the image",
+            )
+    return None
 
 
 def retry_policy(draft: Draft) -> EffectiveRetryPolicy:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from trainer_operator.api.status import ExcludedNode
+from trainer_operator.api.status import ExcludedNode, TrainerStatus
 from trainer_operator.trainer.draft import Draft
 
 FIRST = 30 * 60.0
@@ -27,11 +27,18 @@ def exclude(draft: Draft, node: str) -> None:
 
 
 def refresh(draft: Draft) -> None:
-    """Forget exclusions that are over, and all of them when they would leave no ready node."""
-    kept = [entry for entry in draft.status.excluded_nodes if entry.until > draft.observed.now]
-    names = {entry.name for entry in kept}
+    """End exclusions whose time is over, and all of them when they would leave no ready node."""
+    away = {entry.name for entry in draft.status.excluded_nodes if entry.until is not None}
     ready = {name for name, node in draft.observed.nodes.items() if node.ready}
-    draft.status.excluded_nodes = [] if ready and ready <= names else kept
+    nowhere_left = bool(ready) and ready <= away
+    for entry in draft.status.excluded_nodes:
+        if entry.until is not None and (nowhere_left or entry.until <= draft.observed.now):
+            entry.until = None  # the count stays: a node that is lost again stays away for longer
+
+
+def excluded_names(status: TrainerStatus) -> list[str]:
+    """Return the nodes that new pods keep away from now."""
+    return [entry.name for entry in status.excluded_nodes if entry.until is not None]
 
 
 def away_from(affinity: Mapping[str, Any] | None, nodes: Iterable[str]) -> dict[str, Any] | None:

@@ -54,7 +54,7 @@ def _count(draft: Draft) -> None:
                 desired=desired,
                 ready=sum(_ready(draft, member) for member in mine),
                 active=sum(any(pod.alive for pod in draft.observed.pods.get(member, ())) for member in mine),
-                failed=sum(entry.failures for entry in status.members if entry.role == role),
+                failed=sum(_down(draft, member) for member in mine),
             ),
         )
     worker = status.roles.worker
@@ -62,6 +62,14 @@ def _count(draft: Draft) -> None:
     status.ready_workers = f"{worker.ready}/{worker.desired}"
     status.ready_servers = f"{status.roles.ps.ready}/{status.roles.ps.desired}"
     status.selector = worker_selector(draft.observed.trainer.metadata.name)
+
+
+def _down(draft: Draft, member: MemberId) -> bool:
+    """Whether a member of the epoch has crashed or lost its pod and isn't back yet."""
+    if member not in members_of(draft) or draft.records.is_done(member, draft.status.membership.epoch):
+        return False
+    agent = live(draft, member)
+    return agent is None or agent.crashed
 
 
 def _ready(draft: Draft, member: MemberId) -> bool:
@@ -182,7 +190,7 @@ def _succeeded(phase: Phase) -> bool | None:
 
 
 def _detail(status: TrainerStatus) -> str:
-    if is_terminal(status):
+    if is_terminal(status) or status.start_time is None:
         return status.message
     recovery = status.recovery
     if status.phase is Phase.RECOVERING and recovery is not None:

@@ -15,7 +15,7 @@ from trainer_operator.api.pod import SecurityContext
 from trainer_operator.api.topology import RoleSettings
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.topology.members import MemberId
-from trainer_operator.trainer.exclusion import away_from
+from trainer_operator.trainer.exclusion import away_from, excluded_names
 from trainer_operator.trainer.views import Settings
 
 AGENT_FOLDER = "/trainer/agent"
@@ -25,6 +25,8 @@ TOKEN_FOLDER = "/var/run/secrets/trainer-operator"  # noqa: S105 - a path, not a
 TOKEN_AUDIENCE = "trainer-operator"  # noqa: S105
 STARTUP_SECONDS = 1800
 PORT_RANGE_START = 32768
+RESTRICTED: Mapping[str, Any] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+"""What PodSecurity `restricted` asks of every container (PS1)."""
 POD_SECURITY = frozenset({"fsGroup", "supplementalGroups"})
 """Fields of a security context that Kubernetes knows for pods only."""
 
@@ -47,7 +49,7 @@ def pod_manifest(trainer: Trainer, member: MemberId, attempt: int, settings: Set
         "terminationGracePeriodSeconds": template.termination_grace_period_seconds,
         "nodeSelector": _node_selector(trainer, role),
         "tolerations": _tolerations(trainer, role),
-        "affinity": away_from(_wire(role.affinity), [node.name for node in trainer.status.excluded_nodes]),
+        "affinity": away_from(_wire(role.affinity), excluded_names(trainer.status)),
         "serviceAccountName": template.service_account_name,
         "priorityClassName": template.priority_class_name,
         "schedulerName": spec.scheduling.scheduler_name,
@@ -55,6 +57,7 @@ def pod_manifest(trainer: Trainer, member: MemberId, attempt: int, settings: Set
         "securityContext": {
             "sysctls": [{"name": "net.ipv4.ip_local_port_range", "value": _port_range(template.ports)}],
             "seccompProfile": {"type": "RuntimeDefault"},
+            **({} if settings.allow_root else {"runAsNonRoot": True}),
             **_security(template.security_context, of_pod=True),
         },
         "initContainers": [_installer(settings)],
@@ -110,7 +113,7 @@ def _installer(settings: Settings) -> dict[str, Any]:
         "command": ["python3", "-I", "-m", "trainer_operator.agent", "install", AGENT_FOLDER],
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
         "volumeMounts": [{"name": "trainer-agent", "mountPath": AGENT_FOLDER}],
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "securityContext": RESTRICTED,
     }
 
 
@@ -151,7 +154,7 @@ def _trainer_container(
         "env": _environment(trainer, member, attempt, role, settings),
         "resources": _wire(resources) if resources is not None else None,
         "volumeMounts": mounts,
-        "securityContext": _security(template.security_context, of_pod=False),
+        "securityContext": {**_security(template.security_context, of_pod=False), **RESTRICTED},
         "startupProbe": {
             "httpGet": {"path": "/livez", **probe},
             "periodSeconds": 1,

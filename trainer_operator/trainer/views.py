@@ -74,6 +74,8 @@ class Settings:
     """Addresses of all replicas; agents use the one that leads."""
     agent_ca: str = ""
     """PEM bundle that agents trust."""
+    allow_root: bool = False
+    """Whether images may run as root; without it pods meet PodSecurity restricted (PS1)."""
     voluntary_interval: float = 60.0
     """At least this long between two epochs that nothing forced (ME6)."""
     lost_after: float = 10.0

@@ -3,8 +3,8 @@
 import contextlib
 
 import pytest
-from proxied import HastyClock, config_map, until
 
+from proxied import HastyClock, config_map, until
 from runtime.cache import Barrier, Informers, Pod
 from runtime.cache.index import OWNER_UID
 from runtime.client import AlreadyExists, Client, TransportError

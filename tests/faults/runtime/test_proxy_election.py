@@ -5,8 +5,8 @@ import contextlib
 import time
 
 import pytest
-from proxied import config_map, until
 
+from proxied import config_map, until
 from runtime.client import Client
 from runtime.clock import SystemClock
 from runtime.fence import Fence, LeadershipLost

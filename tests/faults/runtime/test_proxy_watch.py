@@ -4,8 +4,8 @@ import asyncio
 from functools import partial
 
 import pytest
-from proxied import HastyClock, Heard, caching, config_map, listings, names, until
 
+from proxied import HastyClock, Heard, caching, config_map, listings, names, until
 from runtime.client import Client, Timeouts
 from runtime.objects import (
     CONFIGMAPS,

@@ -5,8 +5,8 @@ import itertools
 import time
 
 import pytest
-from proxied import HastyClock, Heard, caching, config_map, names, until
 
+from proxied import HastyClock, Heard, caching, config_map, names, until
 from runtime.client import Client, ServiceUnavailable, TooManyRequests
 from runtime.clock import SystemClock
 from runtime.events import EventRecorder

@@ -1,8 +1,8 @@
 """Fixtures for tests of real agent processes."""
 
 import pytest
-from integration.agent.scripted import AgentProcess, ScriptedOperator
 
+from integration.agent.scripted import AgentProcess, ScriptedOperator
 from trainer_operator.agent.install import install
 
 

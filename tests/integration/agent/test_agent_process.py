@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from integration.agent.scripted import TOKEN, kill, wait_until
 
 LOOP = str(Path(__file__).with_name("loop.py"))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+
 from integration.agent.scripted import TRAIN, kill
 
 pytestmark = pytest.mark.slow

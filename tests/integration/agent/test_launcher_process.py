@@ -9,8 +9,8 @@ import threading
 import time
 
 import pytest
-from integration.agent.scripted import wait_until
 
+from integration.agent.scripted import wait_until
 from trainer_operator.agent.launcher.ports import PortReservation
 from trainer_operator.agent.launcher.process import Process, StartFailed
 from trainer_operator.agent.sdk.trainer_sdk import Job

@@ -3,8 +3,9 @@
 import json
 from pathlib import Path
 
-import examples_api as examples
 import pytest
+
+import examples_api as examples
 
 ROOT = Path(__file__).parents[3]
 ACCOUNT = "system:serviceaccount:trainer-operator:trainer-operator"

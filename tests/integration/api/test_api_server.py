@@ -4,11 +4,11 @@ import copy
 import json
 from pathlib import Path
 
-import examples_api as examples
-import examples_api_bad as refused
 import pytest
 import yaml
 
+import examples_api as examples
+import examples_api_bad as refused
 from trainer_operator.api import names
 from trainer_operator.api.crd import KINDS
 

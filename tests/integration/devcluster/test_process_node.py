@@ -8,6 +8,7 @@ import time
 import urllib.request
 
 import pytest
+
 from integration.devcluster.nodeprocess import (
     NodeProcess,
     Pods,

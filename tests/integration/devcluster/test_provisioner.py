@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+
 from integration.devcluster.nodeprocess import NodeProcess, Pods, ended_of, until
 
 

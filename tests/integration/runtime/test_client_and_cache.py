@@ -99,7 +99,9 @@ async def test_list_reads_all_pages_and_types_its_items(client, namespace):
     for number in range(7):
         await client.create(CONFIGMAPS, config_map(namespace, f"page-{number}"))
     listed = await client.list(CONFIGMAPS, namespace, labels="suite=runtime", limit=3)
-    assert sorted(item["metadata"]["name"] for item in listed.items) == [f"page-{number}" for number in range(7)]
+    assert sorted(item["metadata"]["name"] for item in listed.items) == [
+        f"page-{number}" for number in range(7)
+    ]
     assert {item["kind"] for item in listed.items} == {"ConfigMap"}
     assert listed.resource_version
 
@@ -157,7 +159,9 @@ async def test_pods_and_nodes_are_read_as_the_real_server_writes_them(client, na
         assert not nodes.get(ObjectKey("", f"node-{namespace}")).is_schedulable
         assert partial.get(ObjectKey("", namespace)).uid
 
-        status = {"status": {"phase": "Failed", "podIP": "10.0.0.1", "conditions": None, "containerStatuses": None}}
+        status = {
+            "status": {"phase": "Failed", "podIP": "10.0.0.1", "conditions": None, "containerStatuses": None}
+        }
         await client.patch(PODS, "projected", status, namespace=namespace, subresource="status")
         await eventually(lambda: pods.get(ObjectKey(namespace, "projected")).is_terminal)
         assert pods.get(ObjectKey(namespace, "projected")).status.pod_ip == "10.0.0.1"

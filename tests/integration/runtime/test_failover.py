@@ -9,8 +9,8 @@ import signal
 import time
 
 import pytest
-from operatorprocess import Terms, operating, writers
 
+from operatorprocess import Terms, operating, writers
 from runtime.client import Client
 from runtime.objects import CONFIGMAPS, LEASES
 from runtime.testing.faultproxy import FaultProxy

@@ -62,10 +62,11 @@ async def test_caches_of_every_form_fill_without_a_list(control_plane, namespace
 
 
 @pytest.mark.slow
-async def test_a_server_with_the_feature_off_is_listed(tmp_path):
-    """W13: its refusal costs one request and one warning."""
+async def test_a_server_with_the_feature_off_is_listed(tmp_path, control_plane):
+    """W13, P4: its refusal costs one request, and it starts beside another control plane on ports of its own."""
     plane = ControlPlane(tmp_path, grace=0, apiserver_args=("--feature-gates=WatchList=false",))
     async with plane, Watched(plane.config) as client, TaskScope() as scope:
+        assert plane.url != control_plane.url
         informers = Informers(client, streaming=True)
         informer = informers.informer(CONFIGMAPS, namespaces=["kube-system"])
         scope.spawn(informers.run(), name="informers")

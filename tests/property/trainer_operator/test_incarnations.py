@@ -2,9 +2,9 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from simulation.views import WORKER, beat
 
 from runtime.testing.clock import SimClock
+from simulation.views import WORKER, beat
 from trainer_operator.topology.members import Members
 
 UID = "uid-t"

@@ -4,9 +4,9 @@ import asyncio
 from dataclasses import dataclass
 
 import pytest
-from simulation.world import Operator, World, run
 
 from runtime.client.errors import Conflict, InternalError, TransportError, TransportFault
+from simulation.world import Operator, World, run
 from trainer_operator.api.status import Phase
 from trainer_operator.topology.members import MemberId
 

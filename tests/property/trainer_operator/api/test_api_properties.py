@@ -2,10 +2,10 @@
 
 import copy
 
-import examples_api as examples
 from hypothesis import given
 from hypothesis import strategies as st
 
+import examples_api as examples
 from trainer_operator.api import Role, Trainer, names
 from trainer_operator.api.validation import validate
 

@@ -48,7 +48,7 @@ def subjects(context):
 
 
 def test_sockets_notice_a_dead_peer():
-    """W11."""
+    """W11, PY7: the transport itself would send no keepalive."""
     address = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", 0))
     with keepalive_socket(address) as made:
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
@@ -182,6 +182,37 @@ async def test_silence_counts_from_the_last_byte_once_it_is_guarded():
     with pytest.raises(WatchSilent, match="said nothing for 70 s"):
         await read(stream)
     assert loop.time() - started == 220.0
+    stream.close()
+
+
+@simulated
+async def test_lines_and_chunks_cost_no_timers():
+    """PY6: a timer a line would cost 8 microseconds each."""
+    loop = asyncio.get_running_loop()
+    answer = Answer()
+    stream = WatchStream(answer, max_line=100, lifetime=305.0, silence=70.0)
+    stream.guard_silence()
+    first = stream._timer
+    for _ in range(100):
+        answer.chunks.put_nowait(b"x\n" * 10)
+    answer.chunks.put_nowait(None)
+    started = loop.time()
+    assert len(await read(stream)) == 1000
+    assert stream._timer is first
+    assert loop.time() == started
+    stream.close()
+
+
+@simulated
+async def test_a_line_may_be_far_larger_than_a_read_buffer():
+    """PY7, W12: `readline` fails beyond twice its buffer."""
+    answer = Answer()
+    stream = WatchStream(answer, max_line=1 << 24, lifetime=305.0, silence=70.0)
+    for _ in range(50):
+        answer.chunks.put_nowait(b"x" * (1 << 16))
+    answer.chunks.put_nowait(b"\n")
+    answer.chunks.put_nowait(None)
+    assert [len(line) for line in await read(stream)] == [50 << 16]
     stream.close()
 
 

@@ -1,6 +1,7 @@
 """The controller: what it does with a reconciler's answers."""
 
 import asyncio
+import contextlib
 import itertools
 
 import pytest
@@ -330,6 +331,37 @@ async def test_every_line_of_a_reconcile_carries_its_id_and_the_reason_is_told_a
     assert inside[0]["reconcile_id"] != inside[1]["reconcile_id"]
     assert started[0]["reconcile_id"] == inside[0]["reconcile_id"]
     assert started[0]["reason"] == "notified by placement"
+
+
+@simulated
+async def test_a_reconcile_is_one_span_with_the_id_of_its_log_lines():
+    """C3: and its failure is the span's."""
+    spans, ids = [], []
+
+    class Tracer:
+        @contextlib.contextmanager
+        def span(self, name, /, **attributes):
+            try:
+                yield
+            except RuntimeFault as error:
+                spans.append((name, attributes, str(error)))
+                raise
+            else:
+                spans.append((name, attributes, None))
+
+    async def remember():
+        ids.append(structlog.contextvars.get_contextvars()["reconcile_id"])
+
+    async def fail():
+        await remember()
+        raise RuntimeFault("not today")
+
+    bench = Bench(Scripted(fail, remember), tracer=Tracer())
+    bench.controller.trigger(KEY)
+    await bench.run(1)
+    assert [(name, told) for name, _, told in spans] == [("reconcile", "not today"), ("reconcile", None)]
+    assert [attributes["reconcile_id"] for _, attributes, _ in spans] == ids
+    assert (spans[0][1]["namespace"], spans[0][1]["name"]) == KEY
 
 
 def test_a_controller_without_workers_is_refused():

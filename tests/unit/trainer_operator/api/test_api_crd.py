@@ -4,10 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import examples_api as examples
 import pytest
 import yaml
 
+import examples_api as examples
 from trainer_operator.api import Checkpoint, Trainer, TrainingProfile, crd, generate
 from trainer_operator.api.profile import EffectiveRetryPolicy, effective_retry_policy
 from trainer_operator.api.topology import DEFAULT_PORTS

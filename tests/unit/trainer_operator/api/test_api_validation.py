@@ -1,9 +1,9 @@
 """The Python side of the rules, on the table that the API server is held against too."""
 
-import examples_api as examples
-import examples_api_bad as refused
 import pytest
 
+import examples_api as examples
+import examples_api_bad as refused
 from trainer_operator.api import Trainer
 from trainer_operator.api.validation import FieldError, rule_errors, validate
 

@@ -1,10 +1,10 @@
 """The Checkpoint reconciler: one object from Pending to its end, and what agents are told on the way."""
 
 import pytest
-from simulation.world import KEY, Operator, World, one_pass, request
 
 from runtime.client.errors import Conflict
 from runtime.objects import ObjectKey
+from simulation.world import KEY, Operator, World, one_pass, request
 from trainer_operator.api.resources import CHECKPOINTS, TRAINERS
 from trainer_operator.api.status import Phase
 from trainer_operator.checkpoint.reconciler import COMMIT_TRIES, human_size

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulation.views import OTHER, WORKER, agent
 
+from simulation.views import OTHER, WORKER, agent
 from trainer_operator.checkpoint.target import choose_target, median_step
 
 

@@ -7,8 +7,8 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulation.views import beat
 
+from simulation.views import beat
 from trainer_operator.topology.beat import MAX_BEAT_BYTES, MalformedBeat, decode, problem
 
 GOOD = {

@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
-from simulation.views import OTHER, WORKER, beat, exited
 
 from runtime.tasks import TaskScope
 from runtime.testing.clock import SimClock
 from runtime.testing.simloop import simulated
+from simulation.views import OTHER, WORKER, beat, exited
 from trainer_operator.topology.beat import Ack, DirectiveResult
 from trainer_operator.topology.members import Directive, Members
 
@@ -300,18 +300,15 @@ def test_another_incarnation_has_been_told_nothing(members):
     assert members.mark_told(UID, WORKER, members.reply(UID, WORKER, term=0))
 
 
-def test_close_stands_until_the_trainer_opens_again(members):
+def test_close_is_told_to_every_member(members):
     """AG7."""
     members.accept(beat())
     members.close(UID)
     assert members.reply(UID, WORKER, term=0)["close"] is True
-    members.reopen(UID)
-    assert members.reply(UID, WORKER, term=0)["close"] is False
 
 
 def test_closing_what_is_unknown_leaves_nothing_behind(members):
     members.close("nobody")
-    members.reopen("nobody")
     members.drop("nobody")
     members.forget_member("nobody", WORKER)
     assert members.uids() == []

@@ -1,10 +1,10 @@
 """The applier: what counts as done, and what is tried although something else failed."""
 
 import pytest
-from simulation.world import KEY, Operator, World
 
 from runtime.client.errors import Forbidden, InternalError
 from runtime.objects import PODS, ObjectKey
+from simulation.world import KEY, Operator, World
 from trainer_operator.api.resources import CHECKPOINTS, TRAINERS
 from trainer_operator.topology.members import MemberId
 from trainer_operator.trainer.apply import Applier

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulation.views import OTHER, WORKER
 
+from simulation.views import OTHER, WORKER
 from trainer_operator.api.profile import EffectiveRetryPolicy, RestartPolicy
 from trainer_operator.api.trainer import FailureRule
 from trainer_operator.trainer.budget import Charge, charge, first_match, restart_delay

@@ -3,9 +3,9 @@
 from datetime import timedelta
 
 import pytest
+
 from simulation.cluster import START, trainer
 from simulation.views import OTHER, WORKER, active, agent, observed, pod, with_spec, with_status
-
 from trainer_operator.api.status import (
     CheckpointInFlight,
     LastCheckpoint,

@@ -4,9 +4,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+
 from simulation.cluster import START, Cluster, trainer
 from simulation.views import OTHER, WORKER, active, agent, exited, observed, pod, with_spec, with_status
-
 from trainer_operator.api.meta import Role
 from trainer_operator.api.profile import RestartPolicy, RetryPolicy, TrainingProfileSpec
 from trainer_operator.api.status import MemberStatus, Phase, RecoveryStatus, TrainerStatus
@@ -398,3 +398,17 @@ def test_the_settings_of_the_operator_hold_for_every_decision():
     assert decide(observation).status.disruptions == 1
     patient = replace(observation, settings=Settings(lost_after=60))
     assert decide(patient).status.disruptions == 0
+
+
+def test_a_trainer_without_a_command_waits_and_says_what_is_missing():
+    """Rule 7 of the architecture: the sample without a command is accepted, and no pod fails for it."""
+    cluster = Cluster(trainer())
+    spec = cluster.trainer.spec.model_copy(update={"command": None})
+    cluster.trainer = cluster.trainer.model_copy(update={"spec": spec})
+    for _ in range(3):
+        cluster.reconcile()
+        cluster.tick()
+    assert cluster.pods == {}
+    assert [reason for reason, _ in cluster.events] == ["CommandNotKnown"]
+    ready = next(c for c in cluster.trainer.status.conditions if c.type == "Ready")
+    assert "spec.command" in ready.message

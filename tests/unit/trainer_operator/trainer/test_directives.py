@@ -3,9 +3,9 @@
 from datetime import timedelta
 
 import pytest
+
 from simulation.cluster import START, trainer
 from simulation.views import OTHER, SERVER, WORKER, active, agent, exited, observed, pod, with_status
-
 from trainer_operator.api.meta import Role
 from trainer_operator.api.status import MembershipPhase, MemberStatus, RecoveryStatus, ServerPhase
 from trainer_operator.trainer.directives import directives_of, go_id

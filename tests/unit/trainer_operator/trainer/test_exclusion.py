@@ -3,11 +3,11 @@
 from datetime import timedelta
 
 import pytest
+
 from simulation.cluster import START, trainer
 from simulation.views import active, observed, with_status
-
 from trainer_operator.trainer.draft import Draft
-from trainer_operator.trainer.exclusion import LIMIT, away_from, exclude, refresh
+from trainer_operator.trainer.exclusion import LIMIT, away_from, exclude, excluded_names, refresh
 from trainer_operator.trainer.views import NodeView
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -43,7 +43,17 @@ def test_an_exclusion_ends(seconds, known):
     exclude(made, "bad")
     later = draft(seconds=seconds, nodes=["bad", "good"], status=made.status)
     refresh(later)
-    assert (later.status.excluded_nodes != []) is known
+    assert (excluded_names(later.status) == ["bad"]) is known
+
+
+def test_a_node_that_is_lost_again_after_its_time_stays_away_for_longer():
+    """RC, row "node": 30 minutes, doubling; the count outlives the exclusion."""
+    made = draft()
+    exclude(made, "bad")
+    later = draft(seconds=1800, nodes=["bad", "good"], status=made.status)
+    refresh(later)
+    exclude(later, "bad")
+    assert later.status.excluded_nodes[0].count == 2
 
 
 def test_exclusions_never_leave_a_trainer_without_any_ready_node():
@@ -53,7 +63,7 @@ def test_exclusions_never_leave_a_trainer_without_any_ready_node():
     assert set(excluded(made)) == {"one"}
     exclude(made, "two")
     refresh(made)
-    assert excluded(made) == {}
+    assert excluded_names(made.status) == []
 
 
 def test_exclusions_are_bounded_and_the_newest_is_among_them():

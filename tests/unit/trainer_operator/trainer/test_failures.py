@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from simulation.views import OTHER, WORKER, agent, exited, observed, pod
 
+from simulation.views import OTHER, WORKER, agent, exited, observed, pod
 from trainer_operator.topology.beat import Exit
 from trainer_operator.topology.members import MemberId
 from trainer_operator.trainer.failures import FailureClass, detect, in_grace, lost_window

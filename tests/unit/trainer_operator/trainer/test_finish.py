@@ -3,9 +3,9 @@
 from datetime import timedelta
 
 import pytest
+
 from simulation.cluster import START, Cluster, trainer
 from simulation.views import OTHER, WORKER, active, agent, exited, observed, pod, with_spec, with_status
-
 from trainer_operator.api.status import MembershipPhase, Phase
 from trainer_operator.api.trainer import CleanPodPolicy, SuccessPolicy
 from trainer_operator.topology.members import MemberId

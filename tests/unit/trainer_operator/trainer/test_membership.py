@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from simulation.cluster import Cluster, rescale, trainer
 
+from simulation.cluster import Cluster, rescale, trainer
 from trainer_operator.api.status import Phase
 from trainer_operator.topology.members import MemberId
 from trainer_operator.trainer.draft import CreatePod, DeletePod, MarkCorrupt

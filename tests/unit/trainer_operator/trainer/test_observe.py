@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
-from simulation.views import OTHER, WORKER
 
 from runtime.cache.projection import Node, Pod
+from simulation.views import OTHER, WORKER
 from trainer_operator.api.names import pod_labels
 from trainer_operator.trainer.observe import checkpoint_view, node_views, pod_view, pods_by_member
 

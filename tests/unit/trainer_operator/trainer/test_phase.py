@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+
 from simulation.cluster import START, trainer
 from simulation.views import (
     OTHER,
@@ -16,7 +17,6 @@ from simulation.views import (
     with_spec,
     with_status,
 )
-
 from trainer_operator.api.status import (
     LastCheckpoint,
     MembershipPhase,

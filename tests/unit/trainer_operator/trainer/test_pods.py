@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from simulation.views import OTHER, WORKER
 
+from simulation.views import OTHER, WORKER
 from trainer_operator.api.profile import ProfileSnapshot, TrainingProfileSpec
 from trainer_operator.api.status import MembershipStatus, TrainerStatus
 from trainer_operator.api.trainer import Trainer
@@ -79,8 +79,8 @@ def trainer(spec=None, *, profile=None, epoch=4):
     return made.model_copy(update={"status": status})
 
 
-def manifest(spec=None, *, member=WORKER, attempt=0, profile=None):
-    return pod_manifest(trainer(spec, profile=profile), member, attempt, SETTINGS)
+def manifest(spec=None, *, member=WORKER, attempt=0, profile=None, settings=SETTINGS):
+    return pod_manifest(trainer(spec, profile=profile), member, attempt, settings)
 
 
 def with_pod_spec(**changes):
@@ -273,8 +273,18 @@ def test_a_users_security_context_goes_where_each_of_its_fields_belongs():
     assert container(made)["securityContext"] == {
         "runAsNonRoot": True,
         "runAsUser": 1000,
+        "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
     }
+
+
+def test_a_user_cannot_drop_fewer_capabilities_and_root_is_the_administrators_choice():
+    """PS1, PS2."""
+    made = manifest(with_pod_spec(securityContext={"capabilities": {"drop": ["CHOWN"]}}))
+    assert container(made)["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert made["spec"]["securityContext"]["runAsNonRoot"] is True
+    free = manifest(settings=Settings(allow_root=True))
+    assert "runAsNonRoot" not in free["spec"]["securityContext"]
 
 
 def volume_names(made):

@@ -2,10 +2,10 @@
 
 import orjson
 import pytest
-from simulation.world import KEY, Operator, World, one_pass, request
 
 from runtime.client.errors import Conflict, InternalError
 from runtime.objects import PODS, ObjectKey
+from simulation.world import KEY, Operator, World, one_pass, request
 from trainer_operator.api.resources import CHECKPOINTS, TRAINERS, TRAINING_PROFILES
 from trainer_operator.api.status import Phase
 from trainer_operator.topology.members import MemberId

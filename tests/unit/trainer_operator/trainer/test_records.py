@@ -1,8 +1,8 @@
 """Records: the counters per member that outlive every operator."""
 
 import pytest
-from simulation.views import OTHER, WORKER
 
+from simulation.views import OTHER, WORKER
 from trainer_operator.api.status import TrainerStatus
 from trainer_operator.topology.members import MemberId
 from trainer_operator.trainer.failures import Failure, FailureClass
