@@ -51,6 +51,7 @@ __all__ = ["FaultProxy", "Hold"]
 
 _HOST = "127.0.0.1"
 _LONGEST_LINE = 64 << 20
+_HANDSHAKE_TIMEOUT = 2.0  # a client of a test that is about to end may never finish one
 _UNLIMITED = aiohttp.ClientTimeout(total=None, sock_connect=5.0)  # deadlines are what clients are tested for
 _OWN_HEADERS = frozenset(
     {"host", "connection", "keep-alive", "transfer-encoding", "content-length", "accept-encoding"}
@@ -122,7 +123,8 @@ class FaultProxy:
         self._watches: list[_Watch] = []
         self._closed = asyncio.Event()
         self._runner: web.AppRunner | None = None
-        self._site: web.TCPSite | None = None
+        self._listener: asyncio.Server | None = None
+        self._unheard: dict[asyncio.BaseProtocol, float] = {}
         self._certificate = SelfSigned()
         self._context = self._certificate.server_context()
         self._port = 0
@@ -134,7 +136,6 @@ class FaultProxy:
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
         await self._runner.setup()
         await self.come_back()
-        self._port = int(self._runner.addresses[0][1])
         return self
 
     async def __aexit__(
@@ -142,6 +143,7 @@ class FaultProxy:
     ) -> None:
         self._closed.set()
         await self.go_away()
+        await self._end_handshakes()
         if self._runner is not None:
             await self._runner.cleanup()
         await self._transport.close()
@@ -254,23 +256,46 @@ class FaultProxy:
 
     async def go_away(self) -> None:
         """Be a server that is down: break all connections off and refuse new ones. Idempotent."""
-        if self._site is not None:
-            await self._site.stop()
-            self._site = None
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
             self.break_connections()
 
     async def come_back(self) -> None:
         """Listen again, at the same address. Idempotent."""
-        if self._site is None:
-            assert self._runner is not None
-            self._site = web.TCPSite(self._runner, _HOST, self._port, ssl_context=self._context)
-            await self._site.start()
+        if self._listener is None:
+            self._listener = await asyncio.get_running_loop().create_server(
+                self._accept,
+                _HOST,
+                self._port,
+                ssl=self._context,
+                ssl_handshake_timeout=_HANDSHAKE_TIMEOUT,
+                ssl_shutdown_timeout=_HANDSHAKE_TIMEOUT,
+            )
+            self._port = self._listener.sockets[0].getsockname()[1]
+
+    def _accept(self) -> asyncio.Protocol:
+        assert self._runner is not None
+        assert self._runner.server is not None
+        protocol = self._runner.server()
+        now = asyncio.get_running_loop().time()
+        self._unheard = {known: at for known, at in self._unheard.items() if now - at < _HANDSHAKE_TIMEOUT}
+        self._unheard[protocol] = now
+        return protocol
+
+    async def _end_handshakes(self) -> None:
+        """Break off what was connecting when we stopped to listen: the framework does not know of it yet."""
+        loop = asyncio.get_running_loop()
+        while any(loop.time() - at < _HANDSHAKE_TIMEOUT for at in self._unheard.values()):
+            self.break_connections()
+            await asyncio.sleep(0.01)
 
     # Serving
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         asked = _asked(request)
         self.asked_all.append(asked)
+        self._unheard.pop(request.protocol, None)
         body = await request.read()
         rule = next((rule for rule in self._rules if rule.applies(asked)), None)
         if rule is not None:
