@@ -34,6 +34,7 @@ from runtime.logs import get_logger
 from runtime.metrics import Metrics
 from runtime.objects import ObjectKey, Resource
 from runtime.tasks import TaskScope
+from runtime.tracing import NO_TRACING, Tracer
 from runtime.workqueue import QueueShutDown, WorkQueue
 
 __all__ = ["Controller", "Watchable"]
@@ -82,6 +83,7 @@ class Controller:
         reconcile_timeout: float | None = None,
         base_delay: float = 0.005,
         max_delay: float = 60.0,
+        tracer: Tracer = NO_TRACING,
     ) -> None:
         if workers < 1:
             raise ValueError(f"controller {name!r} needs at least one worker, got {workers}")
@@ -94,6 +96,7 @@ class Controller:
         self._metrics = metrics
         self._workers = workers
         self._timeout = reconcile_timeout
+        self._tracer = tracer
         self._registrations: list[Any] = []
         self._reasons: dict[ObjectKey, str] = {}
         self._log = get_logger("runtime.controller", controller=name)
@@ -159,24 +162,26 @@ class Controller:
         started = self._clock.monotonic()
         active = self._metrics.active_workers.labels(self.name)
         active.inc()
-        with structlog.contextvars.bound_contextvars(
-            reconcile_id=uuid.uuid4().hex,
-            controller=self.name,
-            namespace=key.namespace,
-            name=key.name,
-        ):
+        bound = {
+            "reconcile_id": uuid.uuid4().hex,
+            "controller": self.name,
+            "namespace": key.namespace,
+            "name": key.name,
+        }
+        with structlog.contextvars.bound_contextvars(**bound):
             try:
                 self._log.debug("reconcile started", reason=reason, priority=priority)
-                await self._attempt(key, priority)
+                await self._attempt(key, priority, bound)
             finally:
                 active.dec()
                 self._metrics.reconcile_time.labels(self.name).observe(self._clock.monotonic() - started)
 
-    async def _attempt(self, key: ObjectKey, priority: int) -> None:
+    async def _attempt(self, key: ObjectKey, priority: int, bound: dict[str, str]) -> None:
         limit = asyncio.timeout(self._timeout)
         try:
             async with limit:
-                result = await self._reconciler.reconcile(Request(key))
+                with self._tracer.span("reconcile", **bound):
+                    result = await self._reconciler.reconcile(Request(key))
         except TerminalError as error:
             self._metrics.terminal_errors.labels(self.name).inc()
             self._count_error(error)
