@@ -10,7 +10,7 @@ ARGS ?=
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit integration faults soak fix lint types layers generate check bench assets venv clean
+.PHONY: help demo test unit integration faults soak fix lint types layers rules generate check bench assets venv clean
 MAKEFLAGS += --no-print-directory
 
 help: ## Show this list
@@ -48,10 +48,13 @@ types: venv ## Check types
 layers: venv ## Check which module may import which
 	@cd '$(ROOT)' && exec '$(BIN)/lint-imports' --no-cache
 
+rules: venv ## Check that a test cites each rule of the runtime
+	@cd '$(ROOT)' && exec '$(BIN)/python' tools/rulecoverage.py
+
 generate: venv ## Generate what is derived from the code: the CRDs
 	@cd '$(ROOT)' && exec '$(BIN)/python' -m trainer_operator.api.generate
 
-check: lint types layers test demo ## All that has to hold before a merge
+check: lint types layers rules test demo ## All that has to hold before a merge
 
 bench: venv ## Run the benchmarks
 	@cd '$(ROOT)' && exec '$(BIN)/python' -m benchmarks $(ARGS)
