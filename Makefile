@@ -40,7 +40,7 @@ fix: venv ## Format, and fix what can be fixed
 
 lint: venv ## Check style, format, spelling and module sizes
 	@cd '$(ROOT)' && '$(BIN)/ruff' check $(CODE) && '$(BIN)/ruff' format --check $(CODE) \
-	  && '$(BIN)/codespell' --skip='*.sum' $(CODE) README.md Makefile $(wildcard $(ROOT)/docs) && '$(BIN)/python' tools/modulesize.py
+	  && '$(BIN)/codespell' --skip='*.sum' --ignore-words-list=notin $(CODE) README.md Makefile $(wildcard $(ROOT)/docs) && '$(BIN)/python' tools/modulesize.py
 
 types: venv ## Check types
 	@cd '$(ROOT)' && exec '$(BIN)/mypy'
