@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from trainer_operator.demo.disturbances import Incident, Kind
 from trainer_operator.demo.timeline import EventSeen, LeaseSeen, PodSeen, StatusSeen, StepSeen, Timeline
 
-SHORTEST_PAUSE = 0.5
+SHORTEST_PAUSE = 0.3
 """Seconds without a step that count as a pause; below, it is the pace of training."""
 
 

@@ -264,6 +264,10 @@ class Job:
         )
         return self.status()["lastCheckpoint"]
 
+    def wait_trains_on(self, steps=30, seconds=60):
+        """Wait until it has trained for some steps more."""
+        return self.wait_step(self.status().get("globalStep", 0) + steps, seconds)
+
     def patch(self, spec):
         self.world.kubectl(
             "patch",

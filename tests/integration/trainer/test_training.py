@@ -4,6 +4,8 @@ import json
 import time
 
 REFERENCE = 0.95
+LONG = 2000
+"""Epochs of a training that is not meant to end within its test."""
 
 
 def test_undisturbed_training_succeeds_with_all_steps_and_the_accuracy(job):
@@ -18,7 +20,7 @@ def test_undisturbed_training_succeeds_with_all_steps_and_the_accuracy(job):
 
 def test_killed_process_restarts_in_place_from_the_newest_committed_checkpoint(job):
     """FT01, ME4, RC4, DT1: survivors keep their pods, the step goes back only to a committed one."""
-    digits = job.digits(epochs=40)
+    digits = job.digits(epochs=25)
     committed = digits.wait_committed()
     pods = {name: pod["metadata"]["uid"] for name, pod in digits.pods().items()}
     digits.kill_process("worker", 1)
@@ -32,12 +34,12 @@ def test_killed_process_restarts_in_place_from_the_newest_committed_checkpoint(j
 
 def test_deleted_pod_is_replaced_under_the_next_attempt_and_the_others_stay(job, until):
     """FT02, TR10, ME4, R1: exactly one new pod, suffix -a1, charged as a disruption."""
-    digits = job.digits(epochs=60)
+    digits = job.digits(epochs=LONG)
     digits.wait_committed()
     before = {name: pod["metadata"]["uid"] for name, pod in digits.pods().items()}
     digits.world.kubectl("delete", "pod", "digits-worker-1", "-n", digits.namespace, "--wait=false")
     until(lambda: "digits-worker-1-a1" in digits.pods(), 20, "the replacement")
-    status = digits.wait_phase("Succeeded", 120)
+    status = digits.wait_trains_on()
     after = digits.pods()
     assert after["digits-worker-0"]["metadata"]["uid"] == before["digits-worker-0"]
     assert set(after) <= {"digits-worker-0", "digits-worker-1", "digits-worker-1-a1"}
@@ -46,7 +48,7 @@ def test_deleted_pod_is_replaced_under_the_next_attempt_and_the_others_stay(job,
 
 def test_parameter_server_restarts_while_no_worker_process_exits(job):
     """FT13, PSR2, PSR4, PSR5: workers wait, keep their process ids, and go on."""
-    digits = job.digits(mode="ps", workers=2, servers=1, epochs=60)
+    digits = job.digits(mode="ps", workers=2, servers=1, epochs=40)
     digits.wait_step(40)
     workers = digits.processes("worker")
     old = digits.kill_process("ps", 0)
@@ -64,7 +66,7 @@ def test_parameter_server_restarts_while_no_worker_process_exits(job):
 
 def test_scaling_in_mid_training_loses_no_step(job, until):
     """FT11, ME6, ME7, CR6: 2 to 4 to 2 by kubectl scale; the step never falls and nothing is charged."""
-    digits = job.digits(mode="ps", workers=2, servers=1, epochs=60)
+    digits = job.digits(mode="ps", workers=2, servers=1, epochs=LONG)
     seen = []
 
     def watch():
@@ -79,9 +81,8 @@ def test_scaling_in_mid_training_loses_no_step(job, until):
             60,
             f"{replicas} workers",
         )
-        until(lambda: watch() and digits.phase() in {"Running", "Succeeded"}, 30, "running")
-    digits.wait_phase("Succeeded", 120)
-    status = digits.status()
+        until(lambda: watch() and digits.phase() == "Running", 30, "running")
+    status = digits.wait_trains_on()
     assert seen == sorted(seen)
     assert status["rollbacks"] == status["failures"] == status["disruptions"] == 0
     assert status["membership"]["epoch"] == 3
@@ -97,23 +98,24 @@ def test_scaling_in_mid_training_loses_no_step(job, until):
 
 def test_suspend_commits_the_state_releases_the_pods_and_resumes_without_losing_a_step(job, until):
     """TR06, TR34, ME7: nothing is written while it is suspended."""
-    digits = job.digits(epochs=60)
+    digits = job.digits(epochs=LONG)
     digits.wait_step(20)
     digits.patch({"suspend": True})
     digits.wait_phase("Suspended", 60)
     until(lambda: not digits.pods(), 60, "no pods")
     status = digits.status()
-    version = digits.object()["metadata"]["resourceVersion"]
     assert status["lastCheckpoint"]["step"] == status["globalStep"]
+    version = digits.object()["metadata"]["resourceVersion"]
+    time.sleep(3)  # the silence itself is what is measured
+    assert digits.object()["metadata"]["resourceVersion"] == version
     digits.patch({"suspend": False})
-    assert version  # the version only moved by our own patch, see below
-    status = digits.wait_phase("Succeeded", 120)
-    assert status["rollbacks"] == 0
+    digits.wait_step(status["globalStep"] + 20)
+    assert digits.status()["rollbacks"] == 0
 
 
 def test_lost_node_is_replaced_elsewhere_without_waiting_for_its_pods(job, until):
     """DT3, ND1, TR12, RC: the replacement keeps away from the node; the old pod may stay Terminating."""
-    digits = job.digits(epochs=120)
+    digits = job.digits(epochs=LONG)
     digits.wait_committed()
     node = digits.pods()["digits-worker-1"]["spec"]["nodeName"]
     digits.world.cluster.kill_node(node)
@@ -124,15 +126,15 @@ def test_lost_node_is_replaced_elsewhere_without_waiting_for_its_pods(job, until
         assert status["excludedNodes"][0]["name"] == node
         assert status["failures"] == 0
         assert digits.pods()["digits-worker-1-a1"]["spec"]["nodeName"] != node
+        digits.wait_trains_on()
     finally:
         digits.world.cluster.start_node(node)
     until(lambda: "digits-worker-1" not in digits.pods(), 60, "the old pod goes when its node is back")
-    digits.wait_phase("Succeeded", 150)
 
 
 def test_killed_leader_is_followed_by_the_standby_and_training_never_stops(job, until):
     """FT10, TX4, RC8, LT8: no restart, no count, no second leader."""
-    digits = job.digits(epochs=100)
+    digits = job.digits(epochs=LONG)
     digits.wait_step(20)
     world = digits.world
     workers = digits.processes("worker")
@@ -148,7 +150,6 @@ def test_killed_leader_is_followed_by_the_standby_and_training_never_stops(job, 
         assert status["restarts"] == status["failures"] == status["disruptions"] == 0
     finally:
         leader.start().wait_ready()
-    digits.wait_phase("Succeeded", 150)
 
 
 def test_crash_loop_ends_the_trainer_after_backoff_limit(job, until):
