@@ -338,7 +338,7 @@ class LazyStream(MemoryStream):
                 "resourceVersion": f"{number + 1}",
                 "managedFields": managed,
             }
-            obj = {"kind": "ConfigMap", "metadata": metadata, "data": {"key": f"{number}" * 40}}
+            obj = {"kind": "ConfigMap", "metadata": metadata, "data": {"key": f"{number:04}" * 500}}
             yield [orjson.dumps({"type": "ADDED", "object": obj})]
         mark = {"metadata": {"resourceVersion": "9999", "annotations": {"k8s.io/initial-events-end": "true"}}}
         yield [orjson.dumps({"type": "BOOKMARK", "object": mark})]
