@@ -189,6 +189,7 @@ class Jobs:
         epochs=30,
         pace=0.03,
         minutes=0.05,
+        copies=1,
         **spec,
     ):
         logs = self.folder / "steps"
@@ -200,7 +201,7 @@ class Jobs:
             name,
             logs=logs,
             command=command,
-            topology={"workers": workers, "parameterServers": servers},
+            topology={"workers": workers, "parameterServers": servers, "replicationFactor": copies},
             checkpoint={"bucket": f"file://{store}", "intervalMinutes": minutes},
             epochs=epochs,
             **spec,
@@ -215,7 +216,7 @@ class Jobs:
                 "spec": {"epochs": epochs, "image": "none", **spec},
             }
         )
-        return Job(self.world, self.namespace, name, logs or self.folder)
+        return Job(self.world, self.namespace, name, logs or self.folder, self.folder)
 
 
 @dataclass
@@ -226,6 +227,7 @@ class Job:
     namespace: str
     name: str
     logs: Path
+    folder: Path
 
     def object(self):
         return self.world.get("trainer", self.name, "-n", self.namespace)

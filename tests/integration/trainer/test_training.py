@@ -113,6 +113,42 @@ def test_suspend_commits_the_state_releases_the_pods_and_resumes_without_losing_
     assert digits.status()["rollbacks"] == 0
 
 
+def test_damaged_checkpoint_is_marked_and_an_older_one_is_restored(job, until):
+    """RS2, CK1: the newest committed one lost a file while nothing ran; training goes on from the one before."""
+    digits = job.digits(epochs=LONG)
+    first = digits.wait_committed()
+    digits.patch({"suspend": True})
+    digits.wait_phase("Suspended", 60)
+    until(lambda: not digits.pods(), 60, "no pods")
+    newest = digits.status()["lastCheckpoint"]
+    assert newest["step"] > first["step"]
+    found = digits.world.get("checkpoint", newest["name"], "-n", digits.namespace)
+    (decision,) = digits.folder.glob(f"store-*/**/ckpt/{found['status']['id']}/DECISION")
+    decision.unlink()
+    digits.patch({"suspend": False})
+    digits.wait_phase("Running", 90)
+    status = digits.wait_trains_on()
+    assert status["lastRollback"]["to"] == status["membership"]["restoreStep"] < newest["step"]
+    assert status["failures"] == 0
+    found = digits.world.get("checkpoint", newest["name"], "-n", digits.namespace)
+    assert found["status"]["health"] == "Corrupt"
+    assert "RestoreFailed" in digits.events()
+
+
+def test_copies_come_from_different_members_and_a_majority_commits(job):
+    """QR1, QR2: replicationFactor 3 on three workers."""
+    digits = job.digits(workers=3, epochs=LONG, copies=3)
+    name = digits.wait_committed()["name"]
+    status = digits.world.get("checkpoint", name, "-n", digits.namespace)["status"]
+    assert status["copies"] >= 2
+    assert status["holders"] == ["worker-0:0", "worker-1:1", "worker-2:2"]
+    store = next(digits.folder.glob(f"store-*/**/ckpt/{status['id']}"))
+    acks = {path.name: json.loads(path.read_text())["holder"] for path in (store / "acks").iterdir()}
+    pods = {pod["metadata"]["uid"] for pod in digits.pods().values()}
+    assert set(acks.values()) <= pods
+    assert len(set(acks.values())) == len(acks) >= 2
+
+
 def test_lost_node_is_replaced_elsewhere_without_waiting_for_its_pods(job, until):
     """DT3, ND1, TR12, RC: the replacement keeps away from the node; the old pod may stay Terminating."""
     digits = job.digits(epochs=LONG)
