@@ -59,11 +59,11 @@ async def until(condition, *, within=10.0):
 
 
 @contextlib.asynccontextmanager
-async def caching(proxy, *wanted, clock=None, timeouts=None, **config):
+async def caching(proxy, *wanted, clock=None, timeouts=None, streaming=False, **config):
     """Fill caches through the proxy: `wanted` are resources, or pairs of one and the arguments of its informer."""
     clock = clock or HastyClock()
     async with Client(proxy.config(timeouts=timeouts, **config), clock=clock) as client, TaskScope() as scope:
-        informers = Informers(client, clock=clock)
+        informers = Informers(client, clock=clock, streaming=streaming)
         found = []
         for each in wanted:
             resource, arguments = each if isinstance(each, tuple) else (each, {})

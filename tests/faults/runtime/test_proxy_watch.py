@@ -21,7 +21,7 @@ from runtime.objects import (
     resource_version_of,
 )
 from runtime.testing.faultproxy import FaultProxy
-from runtime.testing.faults import Delay, EndAtOnce, Expire, Expired, Refuse
+from runtime.testing.faults import Delay, EndAtOnce, Expire, Expired, HideBookmarks, Refuse
 from trainer_operator.devcluster.controlplane import APISERVER, ETCD, ControlPlane
 
 TEN_KINDS = (
@@ -246,3 +246,44 @@ async def test_a_cache_outlives_a_server_that_is_killed_and_started_again(proxy,
             if number % 2:
                 await until(lambda: len(proxy.open_watches()) == 1)
         await until(lambda: names(informer) == [f"a{number}" for number in range(5)], within=15)
+
+
+@pytest.mark.slow
+async def test_a_streaming_list_whose_end_never_comes_is_given_up_for_an_ordinary_one(
+    proxy, direct, namespace, own
+):
+    """W13, RT13: twice 30 s in real time; nothing half-filled was shown, and nobody asks again."""
+    loop = asyncio.get_running_loop()
+    await direct.create(CONFIGMAPS, config_map(namespace, "a"))
+    hiding = proxy.inject(HideBookmarks(), "WATCH")
+    began = loop.time()
+    async with caching(proxy, own, streaming=True) as (informer,):
+        assert 59 <= loop.time() - began <= 65
+        assert names(informer) == ["a"]
+        streamed = [each for each in proxy.asked("WATCH") if "sendInitialEvents" in each.query]
+        assert (len(streamed), len(proxy.asked("LIST"))) == (2, 1)
+        hiding.withdraw()
+        proxy.inject(Expire(Expired.EVENT), "WATCH", times=1)
+        proxy.cut_watches()
+        await until(lambda: len(proxy.asked("LIST")) == 2)
+        await direct.create(CONFIGMAPS, config_map(namespace, "b"))
+        await until(lambda: names(informer) == ["a", "b"])
+        assert len(listings(proxy)) == 4
+
+
+async def test_a_streaming_list_goes_on_as_a_watch_and_resumes_as_one(proxy, direct, namespace, own):
+    """W4, W13: no list at all, and only the first watch asks for what exists."""
+    await direct.create(CONFIGMAPS, config_map(namespace, "a"))
+    async with caching(proxy, own, streaming=True) as (informer,):
+        assert names(informer) == ["a"]
+        for number in range(3):
+            proxy.cut_watches()
+            await direct.create(CONFIGMAPS, config_map(namespace, f"b{number}"))
+            await until(lambda: len(informer) == 2 + number)  # noqa: B023 - awaited within the turn
+        assert not proxy.asked("LIST")
+        assert ["sendInitialEvents" in each.query for each in proxy.asked("WATCH")] == [
+            True,
+            False,
+            False,
+            False,
+        ]

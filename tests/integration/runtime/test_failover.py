@@ -88,7 +88,7 @@ async def test_a_leader_that_sleeps_longer_than_its_lease_wakes_up_and_never_wri
         await first.says("stamped")
         async with operating(kubeconfig, namespace, "b") as second:
             await asyncio.sleep(2)
-            await first.says("stamped")
+            await first.pauses()
             first.signal(signal.SIGSTOP)
             await takes_over(second, within=10)
             first.signal(signal.SIGCONT)
@@ -106,6 +106,7 @@ async def test_a_leader_whose_threads_all_stood_still_never_writes_again(
         await first.says("stamped")
         async with operating(kubeconfig, namespace, "b") as second:
             await asyncio.sleep(2)
+            await first.pauses()
             first.command("all 6")
             await first.says("freezing")
             await takes_over(second, within=10)
