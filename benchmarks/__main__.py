@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -38,6 +39,7 @@ def main() -> int:
     unknown = sorted(set(chosen.names) - set(BENCHMARKS))
     if unknown:
         parser.error(f"no benchmark named {', '.join(unknown)}: there are {', '.join(BENCHMARKS)}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the subjects too, as Ctrl-C does
     scale = Scale.QUICK if chosen.quick else Scale.FULL
     missed = False
     for name in () if chosen.table else chosen.names or BENCHMARKS:
