@@ -146,7 +146,8 @@ class Elector:
 
     def time_left(self):
         if isinstance(self.state, Leader):
-            return max(0.0, self.state.valid_until - self.monotonic())
+            # Never too short to move a clock that is a million seconds off: real time does not stand still either.
+            return max(1e-9, self.state.valid_until - self.monotonic())
         return 1e9
 
     def note_writer(self, until):
