@@ -7,6 +7,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 py
 BIN := $(ROOT)/.venv/bin
 CODE := runtime trainer_operator tests tools $(wildcard $(ROOT)/examples) $(wildcard $(ROOT)/benchmarks)
 ARGS ?=
+WORKERS ?= 2
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -19,8 +20,8 @@ help: ## Show this list
 demo: assets ## Watch a training survive kills, lost nodes, scaling and a new leader (3 minutes)
 	@cd '$(ROOT)' && exec '$(BIN)/trainer-operator' demo $(ARGS)
 
-test: assets ## Run all tests; ARGS="-k name" chooses
-	@cd '$(ROOT)' && exec '$(BIN)/python' -m pytest $(ARGS)
+test: assets ## Run all tests, WORKERS (2) files at a time; ARGS="-k name" chooses
+	@cd '$(ROOT)' && exec '$(BIN)/python' -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 unit: venv ## Run the tests that need no control plane
 	@cd '$(ROOT)' && exec '$(BIN)/python' -m pytest -m 'not integration' $(ARGS)
