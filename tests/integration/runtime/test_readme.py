@@ -38,7 +38,8 @@ def operators(kubeconfig, tmp_path):
 
     yield start
     for process in started:
-        process.send_signal(signal.SIGTERM)
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
     try:
         codes = [process.wait(timeout=15) for process in started]
         logs = "\n".join(log.read_text() for log in tmp_path.glob("log-*"))
@@ -88,5 +89,6 @@ async def test_it_makes_and_repairs_pages_and_hands_over(operators, control_plan
         await becomes(client, namespace, "shop", wanted)
         operators()
         first.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(first.wait, 15) == 0  # the fixture's signal would be a second one: out at once
         await client.patch(CONFIGMAPS, "shop", {"data": {"address": "elsewhere"}}, namespace=namespace)
         await becomes(client, namespace, "shop", wanted)
