@@ -89,6 +89,8 @@ async def test_it_makes_and_repairs_pages_and_hands_over(operators, control_plan
         await becomes(client, namespace, "shop", wanted)
         operators()
         first.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(first.wait, 15) == 0  # the fixture's signal would be a second one: out at once
+        assert (
+            await asyncio.to_thread(first.wait, 15) == 0
+        )  # the fixture's signal would be a second one: out at once
         await client.patch(CONFIGMAPS, "shop", {"data": {"address": "elsewhere"}}, namespace=namespace)
         await becomes(client, namespace, "shop", wanted)
