@@ -114,7 +114,7 @@ EVERYTHING = trainer(
             {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
             {"name": "CPUS", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
         ],
-        "workingDir": "/work",
+        "workingDir": "/code",
         "imagePullPolicy": "IfNotPresent",
         "imagePullSecrets": [{"name": "pull"}],
         "resources": GPU_WORKER,

@@ -265,8 +265,8 @@ def test_failed_liveness_probe_restarts_the_container_and_crashes_back_off(pods)
 def test_on_failure_restarts_until_success(pods):
     pods.create(
         "twice",
-        shell("test -e /work/mark && exit 0; touch /work/mark; exit 1"),
-        container={"volumeMounts": [{"name": "w", "mountPath": "/work"}]},
+        shell("test -e /scratch/mark && exit 0; touch /scratch/mark; exit 1"),
+        container={"volumeMounts": [{"name": "w", "mountPath": "/scratch"}]},
         volumes=[{"name": "w", "emptyDir": {}}],
         restartPolicy="OnFailure",
     )

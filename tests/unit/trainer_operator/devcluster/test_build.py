@@ -25,12 +25,12 @@ def test_kubernetes_version_is_stamped_where_clients_look_for_it():
 
 def test_go_environment_takes_no_flags_from_the_user():
     environ = {"PATH": "/bin", "GOFLAGS": "-mod=mod", "GOOS": "plan9", "GOPROXY": "https://proxy.example"}
-    result = go_environment(environ, work=Path("/work-folder"), private=False)
+    result = go_environment(environ, work=Path("/build-folder"), private=False)
     assert result["GOFLAGS"] == "-mod=readonly -modcacherw"
     assert "GOOS" not in result
     assert "GOMODCACHE" not in result
     assert result["GOPROXY"] == "https://proxy.example"
-    assert result["GOCACHE"] == "/work-folder/gocache"
+    assert result["GOCACHE"] == "/build-folder/gocache"
 
 
 def test_private_go_gets_a_module_cache_that_is_deleted_with_the_build():
