@@ -26,10 +26,13 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 from runtime.cache.informers import Informers
+from runtime.cache.listwatch import Cause
+from runtime.cache.reflector import Selection
 from runtime.client.config import ClientConfig
 from runtime.client.rest import Client
 from runtime.clock import Clock, SystemClock
 from runtime.controller import Controller
+from runtime.errors import RuntimeFault
 from runtime.events import EventRecorder
 from runtime.fence import AlwaysOpen, Fence
 from runtime.health import HealthServer, LoopLag
@@ -117,7 +120,13 @@ class Manager:
             )
         self.identity = identity
         self.client = Client(config, fence=self._fence, clock=self.clock, metrics=self.metrics)
-        self.informers = Informers(self.client, clock=self.clock, metrics=self.metrics, streaming=True)
+        self.informers = Informers(
+            self.client,
+            clock=self.clock,
+            metrics=self.metrics,
+            streaming=True,
+            on_error=self._watch_failed,
+        )
         self.events = EventRecorder(
             self.client, component=component, instance=identity, clock=self.clock, metrics=self.metrics
         )
@@ -306,6 +315,15 @@ class Manager:
         self._is_stopping = True
         for controller in self._controllers:
             controller.shutdown()
+
+    def _watch_failed(self, selection: Selection, error: RuntimeFault | None, cause: Cause) -> None:
+        """Say why a cache lags behind; the reflector goes on trying, with backoff (W16)."""
+        self._log.warning(
+            "cannot list or watch, trying again",
+            what=str(selection),
+            reason=cause.value,
+            error=str(error or ""),
+        )
 
     async def _guard(self, name: str, running: Coroutine[Any, Any, None]) -> None:
         """Run a part that should run for ever, and note if it does not (W16)."""

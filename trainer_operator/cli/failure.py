@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import typer
 
+from runtime.errors import RuntimeFault
 from trainer_operator.devcluster.errors import ClusterFault, KubectlFailed
 
 FAILED = 1
@@ -21,7 +22,7 @@ def reported() -> Iterator[None]:
     except KubectlFailed as fault:
         typer.secho(str(fault), err=True)
         raise typer.Exit(max(fault.returncode, FAILED)) from None
-    except ClusterFault as fault:
+    except (ClusterFault, RuntimeFault) as fault:
         typer.secho(f"error: {fault}", err=True, fg=typer.colors.RED)
         raise typer.Exit(FAILED) from None
     except KeyboardInterrupt:

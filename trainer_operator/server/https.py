@@ -10,10 +10,12 @@ from pathlib import Path
 
 from aiohttp import web
 
+from runtime.errors import RuntimeFault
+
 MAX_HEADER_BYTES = 8 * 1024
 
 
-class CertificateMissing(Exception):
+class CertificateMissing(RuntimeFault):
     """A file of the certificate folder is not there or not readable."""
 
 
