@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
-__all__ = ["TaskScope", "cancel_and_wait", "run_all"]
+__all__ = ["TaskBag", "TaskScope", "cancel_and_wait", "run_all"]
 
 T = TypeVar("T")
 
@@ -48,6 +48,36 @@ class TaskScope:
 
     def __len__(self) -> int:
         return len(self._tasks)
+
+
+class TaskBag:
+    """Tasks of an object that is started and stopped rather than entered: short ones, each on its own.
+
+    A failure is told to the event loop's exception handler and takes nothing else with it.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def spawn(self, coro: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+        """Start a named task that lives until it ends or the bag is closed."""
+        task = asyncio.get_running_loop().create_task(coro, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def close(self) -> None:
+        """Cancel every task and return when all have ended."""
+        await cancel_and_wait(*self._tasks)
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            context = {"message": f"task {task.get_name()} failed", "exception": failure, "task": task}
+            task.get_loop().call_exception_handler(context)
 
 
 async def run_all(*coros: Coroutine[Any, Any, T]) -> list[T]:

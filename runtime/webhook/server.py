@@ -12,6 +12,7 @@ from aiohttp import web
 
 from runtime.clock import Clock, SystemClock
 from runtime.errors import RuntimeFault
+from runtime.listener import TlsListener
 from runtime.logs import get_logger
 from runtime.metrics import Metrics
 from runtime.webhook import admission, conversion
@@ -55,15 +56,13 @@ class WebhookServer:
         self._metrics = metrics
         self._clock = clock or SystemClock()
         self._answers: dict[str, tuple[int, _Answer]] = {}
-        self._runner: web.AppRunner | None = None
+        self._listener: TlsListener | None = None
         self._log = get_logger("runtime.webhook")
 
     @property
     def port(self) -> int:
         """The port in use, which differs from the one asked for if that was 0."""
-        if self._runner is None or not self._runner.addresses:
-            return self._port
-        return int(self._runner.addresses[0][1])
+        return self._port if self._listener is None else self._listener.port
 
     def add_admission(self, path: str, reviewer: Reviewer) -> None:
         """Answer admission reviews under a path."""
@@ -105,27 +104,15 @@ class WebhookServer:
         app = web.Application(client_max_size=MAX_CONVERSION)
         for path in self._answers:
             app.router.add_post(path, self._handle)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, self._host, self._port, ssl_context=self._certificates.context).start()
-        except OSError:
-            await runner.cleanup()
-            raise
-        self._runner = runner
+        listener = TlsListener(app, context=self._certificates.context)
+        await listener.start(self._host, self._port)
+        self._listener = listener
 
     async def stop(self) -> None:
         """Let reviews in progress end, then close. Idempotent."""
-        runner, self._runner = self._runner, None
-        if runner is None:
-            return
-        open_connections = [each.transport for each in runner.server.connections] if runner.server else []
-        await runner.cleanup()
-        # Closed, a TLS connection still waits for the peer's farewell; nothing is under way on it any more.
-        for transport in open_connections:
-            if transport is not None:
-                transport.abort()
-        await asyncio.sleep(0)
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            await listener.stop()
 
     def _add(self, path: str, limit: int, answer: _Answer) -> None:
         if path in self._answers:

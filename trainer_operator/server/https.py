@@ -11,6 +11,7 @@ from pathlib import Path
 from aiohttp import web
 
 from runtime.errors import RuntimeFault
+from runtime.listener import TlsListener
 
 MAX_HEADER_BYTES = 8 * 1024
 
@@ -44,26 +45,15 @@ class HttpsServer:
     ) -> None:
         self._host = host
         self.port = port
-        self._context = context
         application = web.Application(client_max_size=256 * 1024)
         application.add_routes(routes)
-        self._runner = web.AppRunner(
-            application,
-            access_log=None,
-            max_line_size=MAX_HEADER_BYTES,
-            max_field_size=32 * 1024,
-            shutdown_timeout=2.0,
-        )
+        self._listener = TlsListener(application, context=context, max_line_size=MAX_HEADER_BYTES)
 
     async def start(self) -> None:
         """Listen; with port 0 a free one is taken and `port` says which."""
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self.port, ssl_context=self._context, backlog=1024)
-        await site.start()
-        addresses = self._runner.addresses
-        if addresses:
-            self.port = addresses[0][1]
+        await self._listener.start(self._host, self.port)
+        self.port = self._listener.port
 
     async def stop(self) -> None:
         """Close the listener and give open requests two seconds."""
-        await self._runner.cleanup()
+        await self._listener.stop()

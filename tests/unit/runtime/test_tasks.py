@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from runtime.tasks import TaskScope, cancel_and_wait, run_all
+from runtime.tasks import TaskBag, TaskScope, cancel_and_wait, run_all
 from runtime.testing.simloop import simulated
 
 
@@ -114,3 +114,37 @@ async def test_cancel_and_wait_raises_a_failure_that_is_no_cancel():
 
     with pytest.raises(ExceptionGroup):
         await stop_it()
+
+
+async def test_a_bag_ends_all_its_tasks_when_it_is_closed():
+    """P1."""
+    bag, ended = TaskBag(), []
+
+    async def forever(name):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(name)
+
+    bag.spawn(forever("a"), name="a")
+    bag.spawn(forever("b"), name="b")
+    await asyncio.sleep(0)
+    await bag.close()
+    assert (sorted(ended), len(bag)) == (["a", "b"], 0)
+
+
+async def test_a_failure_in_a_bag_is_told_and_takes_nothing_with_it():
+    """P1, PY5."""
+    told, bag = [], TaskBag()
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
+
+    async def fail():
+        raise LookupError("gone")
+
+    other = bag.spawn(asyncio.Event().wait(), name="other")
+    bag.spawn(fail(), name="failing")
+    while not told:
+        await asyncio.sleep(0)
+    assert isinstance(told[0]["exception"], LookupError)
+    assert not other.done()
+    await bag.close()
