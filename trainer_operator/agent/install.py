@@ -30,6 +30,7 @@ def install(directory: str) -> str:
         )
         _write(os.path.join(tree, "__main__.py"), _MAIN)
         _write(os.path.join(package, "__init__.py"), _PACKAGE)
+        _touch(tree)
         built = os.path.join(staging, ZIPAPP)
         zipapp.create_archive(tree, built)
         sdk = os.path.join(staging, SDK)
@@ -38,6 +39,13 @@ def install(directory: str) -> str:
             os.chmod(path, 0o444)  # the training process may run as another user
             os.replace(path, os.path.join(directory, os.path.basename(path)))
     return target
+
+
+def _touch(tree: str) -> None:
+    """Give all files today's time: reproducible images have the time 0, which a zip file cannot hold."""
+    for folder, _, names in os.walk(tree):
+        for path in [folder, *(os.path.join(folder, name) for name in names)]:
+            os.utime(path)
 
 
 def _write(path: str, text: str) -> None:

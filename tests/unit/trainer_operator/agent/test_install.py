@@ -2,6 +2,7 @@
 
 import ast
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -72,3 +73,16 @@ def test_the_zipapp_starts_isolated(tmp_path):
     )
     assert done.returncode == 64
     assert done.stderr.startswith("usage:")
+
+
+def test_files_of_a_reproducible_image_are_installed(tmp_path):
+    """AG1: such an image gives all its files the time 0, which a zip file cannot hold."""
+    package = tmp_path / "image" / "trainer_operator"
+    shutil.copytree(AGENT, package / "agent", ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "__init__.py").touch()
+    for path in [package, *package.rglob("*")]:
+        os.utime(path, (0, 0))
+    command = [sys.executable, "-m", "trainer_operator.agent", "install", str(tmp_path / "agent")]
+    environ = {**os.environ, "PYTHONPATH": str(package.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    subprocess.run(command, cwd=package.parent, env=environ, check=True, timeout=60, capture_output=True)
+    assert zipfile.ZipFile(tmp_path / "agent" / "agent.pyz").testzip() is None
