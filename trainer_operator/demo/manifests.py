@@ -60,6 +60,11 @@ class Deployment:
     namespace: str
     service_account: str
 
+    @property
+    def user(self) -> str:
+        """The user name by which the API server knows the operator."""
+        return f"system:serviceaccount:{self.namespace}:{self.service_account}"
+
 
 def load_example(folder: Path = EXAMPLE, *, pace: float, epochs: int | None = None) -> Example:
     """Read the example and make it run on process nodes.

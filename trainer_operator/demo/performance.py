@@ -32,7 +32,8 @@ from trainer_operator.demo.scenario import Scenario
 from trainer_operator.demo.steady import has_ended
 from trainer_operator.demo.steplog import StepLogs
 from trainer_operator.demo.timeline import LeadersSeen, Timeline
-from trainer_operator.demo.verify import Check, Reference, verify
+from trainer_operator.demo.verify import Check, Reference, unbroken, verify
+from trainer_operator.devcluster.auditlog import AuditLog
 from trainer_operator.devcluster.cluster import Cluster
 from trainer_operator.devcluster.errors import ClusterFault
 from trainer_operator.devcluster.state import Settings
@@ -148,7 +149,11 @@ class Performance:
             if faults is None:
                 raise
             raise _first(faults) from None
-        self._checks = verify(self._timeline, self._rows, self._reference, plan=self._plan)
+        events = await asyncio.to_thread(AuditLog(self._cluster.audit_log).since)
+        self._checks = (
+            *verify(self._timeline, self._rows, self._reference, plan=self._plan),
+            unbroken(events, operator=self._deployment.user),
+        )
         last = self.frame()
         report.write(self._cluster.folder / REPORT, last, self._timeline, self.places())
         view.show(last)

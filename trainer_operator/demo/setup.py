@@ -118,7 +118,7 @@ async def prepare_operators(cluster: Cluster, deployment: Deployment) -> Operato
         f"--namespace={namespace}",
         f"--duration={TOKEN_DURATION}",
     )
-    user = f"system:serviceaccount:{namespace}:{account}"
+    user = deployment.user
     if token_subject(token) != user:
         raise ClusterFault(f"the API server gave a token that does not speak for {user}")
     kubeconfig = folder / "kubeconfig"

@@ -1,4 +1,4 @@
-"""The expectations that the demo has to meet: pure, from the timeline alone.
+"""The expectations that the demo has to meet: pure, from the timeline and the API server's audit log.
 
 A parameter server's step log is the truth about what the model went through: it writes a line for every update. Steps
 may come twice only where a recorded rollback says so, and the last time that each step was applied must cover every
@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainer_operator.demo.disturbances import PLAN, Disturbance
+from trainer_operator.demo.invariants import check
 from trainer_operator.demo.measures import Row
 from trainer_operator.demo.timeline import LeadersSeen, LeaseSeen, StatusSeen, StepSeen, Timeline
+from trainer_operator.devcluster.auditlog import AuditEvent
 
 ACCURACY_TOLERANCE = 0.005
 LEAST_ACCURACY = 0.95
@@ -254,6 +256,17 @@ def single_leader(timeline: Timeline) -> Check:
     else:
         found = f"{len(samples)} looks, {len(holders)} leader{'' if len(holders) == 1 else 's in turn'}"
     return Check("there is never more than one leader", bool(samples) and bool(holders) and not double, found)
+
+
+def unbroken(events: Sequence[AuditEvent], *, operator: str) -> Check:
+    """The API server's audit log breaks none of the invariants."""
+    broken = check(events, operator=operator)
+    return Check(
+        "the API server's audit log breaks no invariant",
+        bool(events) and not broken,
+        "; ".join(f"{violation.sentence}: {violation.found}" for violation in broken)
+        or f"{len(events)} requests",
+    )
 
 
 def _planned(row: Row, plan: Sequence[Disturbance]) -> list[Disturbance]:

@@ -78,6 +78,11 @@ class Cluster:
         return self.folder / "control-plane" / "kubeconfig"
 
     @property
+    def audit_log(self) -> Path:
+        """The API server's audit log; it exists once the control plane has been up."""
+        return self.folder / "control-plane" / "audit.log"
+
+    @property
     def kubectl(self) -> Kubectl:
         """The real kubectl as administrator."""
         return Kubectl(require().path("kubectl"), self.kubeconfig)

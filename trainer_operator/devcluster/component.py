@@ -10,6 +10,8 @@ The flags that are not obvious:
   permission has to fail here and not there.
 - `--kubelet-…`: lets `kubectl logs` reach a node under its loopback address.
 - kube-controller-manager's node timings: a lost node is noticed within 20 s and not 50 s.
+- Audit policy: bodies of writes are kept, so that a test can say from the log alone what happened to an object; not
+  those of secrets and tokens, which are nobody's business, nor of what is written all the time.
 """
 
 from __future__ import annotations
@@ -42,7 +44,15 @@ AUDIT_POLICY = """\
 apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
+omitManagedFields: true
 rules:
+- level: Metadata
+  resources:
+  - {group: "", resources: [secrets, configmaps, serviceaccounts/token, events, nodes, nodes/status, pods/status]}
+  - {group: authentication.k8s.io}
+  - {group: events.k8s.io}
+- level: RequestResponse
+  verbs: [create, update, patch, delete]
 - level: Metadata
 """
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from trainer_operator.demo.manifests import service_account_kubeconfig
+from trainer_operator.devcluster.auditlog import AuditLog
 from trainer_operator.devcluster.certificates import CertificateAuthority
 from trainer_operator.devcluster.cluster import Cluster
 from trainer_operator.devcluster.process import Process
@@ -87,9 +88,9 @@ class World:
     def get(self, *arguments):
         return json.loads(self.kubectl("get", *arguments, "-o", "json"))
 
+    @property
     def audit(self):
-        text = (self.cluster.folder / "control-plane" / "audit.log").read_text()
-        return [json.loads(line) for line in text.splitlines()]
+        return AuditLog(self.cluster.audit_log)
 
     def leader(self):
         return next(

@@ -17,8 +17,10 @@ from trainer_operator.demo.verify import (
     monotone,
     single_leader,
     survived,
+    unbroken,
     verify,
 )
+from trainer_operator.devcluster.auditlog import parse
 
 SAMPLES, TOTAL = 35, 40  # of the recording: ten epochs of four steps
 REFERENCE = Reference(accuracy=0.975, steps=TOTAL)
@@ -210,3 +212,14 @@ def test_two_leaders_at_once_are_told(recording):
     found = single_leader(recording.timeline)
     assert not found.holds
     assert found.found == "operator-a and operator-b both led after 9.0 s"
+
+
+@pytest.mark.parametrize(("code", "holds"), [(200, True), (403, False)])
+def test_the_audit_log_breaks_no_invariant(code, holds):
+    """TR41: a refused right is one of them."""
+    line = f'{{"verb": "list", "user": {{"username": "us"}}, "responseStatus": {{"code": {code}}}}}'
+    assert unbroken([parse(line.encode())], operator="us").holds is holds
+
+
+def test_an_empty_audit_log_proves_nothing():
+    assert not unbroken([], operator="us").holds
