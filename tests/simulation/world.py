@@ -27,6 +27,7 @@ from trainer_operator.api.trainer import Trainer
 from trainer_operator.checkpoint.reconciler import CheckpointReconciler
 from trainer_operator.telemetry.metrics import TrainerMetrics
 from trainer_operator.topology.beat import Ack, Beat, DirectiveResult, Exit
+from trainer_operator.topology.forest import Forest
 from trainer_operator.topology.members import MemberId, Members
 from trainer_operator.trainer.apply import Applier
 from trainer_operator.trainer.ranges import parse_members
@@ -221,6 +222,7 @@ class Operator:
             pods=self.pods,
             nodes=Cached(api, NODES, Node),
             members=self.members,
+            forest=Forest(clock),
             applier=Applier(api, self.members, self.events, settings, barriers=self.barriers),
             clock=clock,
             settings=settings,
@@ -295,66 +297,22 @@ class Agent:
         )
 
 
-class World:
-    """The API server, two nodes, and whatever runs on them."""
+class Training:
+    """What agents and their processes do, and the checkpoint store; it outlives every operator."""
 
-    def __init__(self, *, epochs=2, **topology):
-        self.clock = SimClock()
-        self.api = Api(self.clock)
+    def __init__(self, *, epochs):
         self.agents: dict[str, Agent] = {}
         self.store: dict[str, str] = {}
         self.told: dict[str, set[str]] = {}
         """Per checkpoint, the outcomes that agents were told."""
         self.collected: set[str] = set()
         self.trained: list[tuple[int, int]] = []
-        self.pod_names: list[str] = []
         self.serial = 0
-        for name in ("a", "b"):
-            ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-            self.api.log.put(NODES, {"metadata": {"name": name}, "status": ready})
-        spec = {
-            "epochs": epochs,
-            "image": "image",
-            "command": ["train"],
-            "topology": {"workers": 2, **topology},
-            "checkpoint": {"bucket": "claim", "intervalMinutes": 0.1, "maxRetention": 2},
-            "retryPolicy": {"backoffLimit": 3},
-        }
-        metadata = {"name": KEY.name, "namespace": KEY.namespace, "generation": 1}
-        self.uid = self.api.log.put(TRAINERS, {"metadata": metadata, "spec": spec})["metadata"]["uid"]
         self.total = epochs * STEPS_PER_EPOCH
-
-    # -- reading and changing the API from outside
-
-    @property
-    def trainer(self) -> Trainer:
-        return Trainer.read(self.api.log.get(TRAINERS, KEY))
-
-    @property
-    def status(self):
-        return self.trainer.status
 
     @property
     def step(self):
         return max((step for _, step in self.trained), default=0)
-
-    def edit(self, **changes):
-        """Change the spec as a user does."""
-        found = self.api.log.get(TRAINERS, KEY)
-        found["metadata"]["generation"] += 1
-        self.api.log.put(TRAINERS, {**found, "spec": {**found["spec"], **changes}})
-
-    def scale(self, workers):
-        found = self.api.log.get(TRAINERS, KEY)
-        self.edit(topology={**found["spec"]["topology"], "workers": workers})
-
-    def checkpoints(self):
-        return self.api.log.objects(CHECKPOINTS)
-
-    def pods(self):
-        return self.api.log.objects(PODS)
-
-    # -- faults
 
     def crash(self, member):
         for agent in self.agents.values():
@@ -363,46 +321,20 @@ class World:
                 return True
         return False
 
-    def delete_pod(self, name):
-        found = self.api.log.get(PODS, ObjectKey(KEY.namespace, name))
-        if found is None:
-            return False
-        found["metadata"]["deletionTimestamp"] = format_time(self.clock.utcnow())
-        self.api.log.put(PODS, found)
-        return True
+    def start_agent(self, pod):
+        """Start the agent of a pod, as the kubelet does."""
+        metadata = pod["metadata"]
+        labels = metadata["labels"]
+        member = MemberId(labels[ROLE_LABEL], int(labels[INDEX_LABEL]))
+        self.serial += 1
+        agent = Agent(
+            member, int(labels[ATTEMPT_LABEL]), metadata["uid"], metadata["name"], f"boot{self.serial}"
+        )
+        self.agents[agent.pod] = agent
+        return agent
 
-    # -- what kubelets and agents do in a second
-
-    def tick(self, operator: Operator, seconds=1.0):
-        self.clock.advance(seconds)
-        for pod in self.pods():
-            self._kubelet(pod)
-        for agent in list(self.agents.values()):
-            self._report(operator.members, agent)
-        self._train()
-
-    def _kubelet(self, pod):
-        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
-        phase = pod.get("status", {}).get("phase")
-        if pod["metadata"].get("deletionTimestamp"):
-            self.agents.pop(uid, None)
-            self.api.log.delete(PODS, key_of(pod))
-        elif phase is None:
-            self.pod_names.append(name)
-            labels = pod["metadata"]["labels"]
-            member = MemberId(labels[ROLE_LABEL], int(labels[INDEX_LABEL]))
-            self.serial += 1
-            self.agents[uid] = Agent(member, int(labels[ATTEMPT_LABEL]), uid, name, f"boot{self.serial}")
-            node = "ab"[member.index % 2]
-            running = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-            self.api.log.put(PODS, {**pod, "spec": {**pod["spec"], "nodeName": node}, "status": running})
-        elif phase == "Running" and uid not in self.agents:
-            self.api.log.put(PODS, {**pod, "status": {"phase": "Succeeded"}})
-
-    def _report(self, members, agent):
-        if not members.accept(agent.beat(self.uid)):
-            return
-        reply = members.reply(self.uid, agent.member, term=0)
+    def hear(self, agent, reply):
+        """Carry out what the operator answered to a beat."""
         for ckpt, outcome in reply["decided"].items():
             self.told.setdefault(ckpt, set()).add(outcome)
             agent.acks = [ack for ack in agent.acks if ack.ckpt != ckpt]
@@ -470,7 +402,7 @@ class World:
         ]
         agent.paused = bool(target["pause"])
 
-    def _train(self):
+    def train(self):
         """All processes of the newest epoch take one step together, or none does."""
         running = [agent for agent in self.agents.values() if agent.proc == "running"]
         epoch = max((agent.epoch for agent in running), default=0)
@@ -485,6 +417,93 @@ class World:
             self._save(agent)
             if step >= self.total:
                 agent.proc, agent.exit, agent.phase = "exited", Exit(code=0), "done"
+
+
+class World(Training):
+    """The API server, two nodes, and whatever runs on them."""
+
+    def __init__(self, *, epochs=2, **topology):
+        super().__init__(epochs=epochs)
+        self.clock = SimClock()
+        self.api = Api(self.clock)
+        self.pod_names: list[str] = []
+        for name in ("a", "b"):
+            ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+            self.api.log.put(NODES, {"metadata": {"name": name}, "status": ready})
+        spec = {
+            "epochs": epochs,
+            "image": "image",
+            "command": ["train"],
+            "topology": {"workers": 2, **topology},
+            "checkpoint": {"bucket": "claim", "intervalMinutes": 0.1, "maxRetention": 2},
+            "retryPolicy": {"backoffLimit": 3},
+        }
+        metadata = {"name": KEY.name, "namespace": KEY.namespace, "generation": 1}
+        self.uid = self.api.log.put(TRAINERS, {"metadata": metadata, "spec": spec})["metadata"]["uid"]
+
+    # -- reading and changing the API from outside
+
+    @property
+    def trainer(self) -> Trainer:
+        return Trainer.read(self.api.log.get(TRAINERS, KEY))
+
+    @property
+    def status(self):
+        return self.trainer.status
+
+    def edit(self, **changes):
+        """Change the spec as a user does."""
+        found = self.api.log.get(TRAINERS, KEY)
+        found["metadata"]["generation"] += 1
+        self.api.log.put(TRAINERS, {**found, "spec": {**found["spec"], **changes}})
+
+    def scale(self, workers):
+        found = self.api.log.get(TRAINERS, KEY)
+        self.edit(topology={**found["spec"]["topology"], "workers": workers})
+
+    def checkpoints(self):
+        return self.api.log.objects(CHECKPOINTS)
+
+    def pods(self):
+        return self.api.log.objects(PODS)
+
+    # -- faults
+
+    def delete_pod(self, name):
+        found = self.api.log.get(PODS, ObjectKey(KEY.namespace, name))
+        if found is None:
+            return False
+        found["metadata"]["deletionTimestamp"] = format_time(self.clock.utcnow())
+        self.api.log.put(PODS, found)
+        return True
+
+    # -- what kubelets and agents do in a second
+
+    def tick(self, operator: Operator, seconds=1.0):
+        self.clock.advance(seconds)
+        for pod in self.pods():
+            self._kubelet(pod)
+        for agent in list(self.agents.values()):
+            self._report(operator.members, agent)
+        self.train()
+
+    def _kubelet(self, pod):
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        phase = pod.get("status", {}).get("phase")
+        if pod["metadata"].get("deletionTimestamp"):
+            self.agents.pop(uid, None)
+            self.api.log.delete(PODS, key_of(pod))
+        elif phase is None:
+            self.pod_names.append(name)
+            node = "ab"[self.start_agent(pod).member.index % 2]
+            running = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+            self.api.log.put(PODS, {**pod, "spec": {**pod["spec"], "nodeName": node}, "status": running})
+        elif phase == "Running" and uid not in self.agents:
+            self.api.log.put(PODS, {**pod, "status": {"phase": "Succeeded"}})
+
+    def _report(self, members, agent):
+        if members.accept(agent.beat(self.uid)):
+            self.hear(agent, members.reply(self.uid, agent.member, term=0))
 
 
 async def run(world, *, script=(), at_most=300, operators=None):
