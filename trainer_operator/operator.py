@@ -15,19 +15,44 @@ from runtime.clock import SystemClock
 from runtime.controller import Controller, owner_of
 from runtime.leaderelection import LeaderElectionConfig
 from runtime.manager import Manager
-from runtime.objects import NODES, PODS, AnyObject, ObjectKey, Resource, key_of, owner
+from runtime.objects import (
+    LEASES,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    AnyObject,
+    ObjectKey,
+    Resource,
+    key_of,
+    owner,
+)
 from trainer_operator.api.names import TRAINER_LABEL
 from trainer_operator.api.resources import CHECKPOINTS, TRAINERS, TRAINING_PROFILES
+from trainer_operator.api.trainer import Trainer
 from trainer_operator.checkpoint.reconciler import OPEN, CheckpointReconciler
 from trainer_operator.server.agents import AgentApi
 from trainer_operator.server.auth import Authenticator
 from trainer_operator.server.https import HttpsServer, tls_context
+from trainer_operator.server.trees import TreeApi
+from trainer_operator.server.users import UserReviewer
 from trainer_operator.telemetry.metrics import TrainerMetrics
+from trainer_operator.topology.forest import Forest
+from trainer_operator.topology.listening import Listening
 from trainer_operator.topology.members import Members
 from trainer_operator.trainer.apply import Applier
+from trainer_operator.trainer.noderecovery import NodeReturn
+from trainer_operator.trainer.nodes import (
+    LEASE_NAMESPACE,
+    VOLUME_ATTACHMENTS,
+    NodeLease,
+    NodeLeases,
+    has_our_taint,
+)
 from trainer_operator.trainer.ranges import parse_members
 from trainer_operator.trainer.reconciler import TrainerReconciler
+from trainer_operator.trainer.surroundings import Surroundings
 from trainer_operator.trainer.views import Settings
+from trainer_operator.trainer.volumes import Attachment, Claim
 
 UID_INDEX = "uid"
 COMPONENT = "trainer-operator"
@@ -67,9 +92,18 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
     checkpoints = informers.informer(CHECKPOINTS)
     pods = informers.informer(PODS, labels=TRAINER_LABEL, projection=Pod)
     nodes = informers.informer(NODES, projection=Node)
+    claims = informers.informer(PERSISTENT_VOLUME_CLAIMS, labels=TRAINER_LABEL, projection=Claim)
+    leases = NodeLeases(clock)  # no controller watches them: renewals wake nobody
+    informers.informer(LEASES, namespaces=[LEASE_NAMESPACE], projection=NodeLease).add_handler(leases)
+    attachments = (
+        informers.informer(VOLUME_ATTACHMENTS, projection=Attachment)
+        if options.settings.node_recovery
+        else None
+    )
     pods.add_index(UID_INDEX, lambda pod: (pod.uid,))
 
     members = Members(clock)
+    forest = Forest(clock)
     metrics = TrainerMetrics(manager.metrics.registry)
     barriers: dict[Resource, Barrier[str]] = {
         PODS: Barrier(pods, clock=clock),
@@ -82,8 +116,16 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
             profiles=profiles,
             checkpoints=checkpoints,
             pods=pods,
-            nodes=nodes,
+            surroundings=Surroundings(
+                nodes=nodes,
+                pods=pods,
+                claims=claims,
+                attachments=attachments,
+                leases=leases,
+                members=members,
+            ),
             members=members,
+            forest=forest,
             applier=Applier(manager.client, members, manager.events, options.settings, barriers=barriers),
             clock=clock,
             settings=options.settings,
@@ -148,6 +190,16 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
     checkpoint_controller.watch(checkpoints)
     manager.add_controller(trainer_controller)
     manager.add_controller(checkpoint_controller)
+    if options.settings.node_recovery:
+        node_controller = Controller(
+            "node",
+            NodeReturn(manager.client, nodes, leases),
+            clock=clock,
+            metrics=manager.metrics,
+            workers=1,
+        )
+        node_controller.watch(nodes, predicate=is_tainted_by_us)
+        manager.add_controller(node_controller)
 
     def on_news(uid: str, name: str) -> None:
         namespace, _, trainer = name.partition("/")
@@ -167,10 +219,27 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
     api = AgentApi(
         members, authenticator, clock, is_leader=lambda: manager.is_leader, term=lambda: 0, metrics=metrics
     )
-    manager.add_server(
-        HttpsServer(options.agent_host, options.agent_port, context=context, routes=api.routes())
+
+    def trainer_of(key: ObjectKey) -> Trainer | None:
+        found = trainers.get(key)
+        return Trainer.read(found) if found is not None else None
+
+    trees = TreeApi(
+        forest,
+        members,
+        UserReviewer(manager.client),
+        trainer=trainer_of,
+        is_leader=lambda: manager.is_leader,
     )
+    routes = [*api.routes(), *trees.routes()]
+    manager.add_server(HttpsServer(options.agent_host, options.agent_port, context=context, routes=routes))
+    manager.add_runnable(Listening(members, clock=clock), name="listening")
     return manager
+
+
+def is_tainted_by_us(_old: AnyObject | None, new: AnyObject | None) -> bool:
+    """Let only nodes pass that we declared out of service."""
+    return isinstance(new, Node) and has_our_taint(new)
 
 
 def readiness_changed(old: AnyObject | None, new: AnyObject | None) -> bool:

@@ -18,7 +18,7 @@ from runtime.client.errors import AlreadyExists, Conflict, NotFound
 from runtime.clock import format_time
 from runtime.controller.reconciler import Request
 from runtime.errors import RuntimeFault
-from runtime.objects import NODES, PODS, ObjectKey, key_of, owner_references
+from runtime.objects import NODES, PERSISTENT_VOLUME_CLAIMS, PODS, ObjectKey, key_of, owner_references
 from runtime.testing.clock import SimClock
 from runtime.testing.objectlog import ObjectLog
 from trainer_operator.api.names import ATTEMPT_LABEL, INDEX_LABEL, ROLE_LABEL
@@ -30,9 +30,12 @@ from trainer_operator.topology.beat import Ack, Beat, DirectiveResult, Exit
 from trainer_operator.topology.forest import Forest
 from trainer_operator.topology.members import MemberId, Members
 from trainer_operator.trainer.apply import Applier
+from trainer_operator.trainer.nodes import NodeLeases
 from trainer_operator.trainer.ranges import parse_members
 from trainer_operator.trainer.reconciler import TrainerReconciler
+from trainer_operator.trainer.surroundings import Surroundings
 from trainer_operator.trainer.views import Settings
+from trainer_operator.trainer.volumes import Claim
 
 KEY = ObjectKey("default", "t")
 STEPS_PER_EPOCH = 8
@@ -220,7 +223,14 @@ class Operator:
             profiles=Cached(api, TRAINING_PROFILES),
             checkpoints=self.checkpoints,
             pods=self.pods,
-            nodes=Cached(api, NODES, Node),
+            surroundings=Surroundings(
+                nodes=Cached(api, NODES, Node),
+                pods=self.pods,
+                claims=Cached(api, PERSISTENT_VOLUME_CLAIMS, Claim),
+                attachments=None,
+                leases=NodeLeases(clock),
+                members=self.members,
+            ),
             members=self.members,
             forest=Forest(clock),
             applier=Applier(api, self.members, self.events, settings, barriers=self.barriers),

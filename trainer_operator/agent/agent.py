@@ -17,6 +17,7 @@ from trainer_operator.agent.conversation import Conversation
 from trainer_operator.agent.directives import Executor
 from trainer_operator.agent.lastwords import last_words
 from trainer_operator.agent.launcher.launcher import Launcher
+from trainer_operator.agent.launcher.process import cpu_ticks
 from trainer_operator.agent.link import Addresses, Connection, Link, tls_context
 from trainer_operator.agent.saver import Saver
 from trainer_operator.agent.settings import BadSettings, Settings
@@ -128,7 +129,10 @@ class Agent:
 
     def _make_beat(self, hold: float) -> Tuple[bytes, List[str]]:
         have = ring.steps(self._settings.ring_folder) if self._settings.identity.role == "ps" else []
-        beat = beats.build(self._settings, self.state.view(), boot=self._boot, have=have, hold=hold)
+        view = self.state.view()
+        beat = beats.build(
+            self._settings, view, boot=self._boot, have=have, hold=hold, ticks=cpu_ticks(view.pid)
+        )
         return beats.encode(beat), [result["id"] for result in beat["results"]]
 
     def _on_reply(self, reply: beats.Reply, reported: List[str]) -> None:

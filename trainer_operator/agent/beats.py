@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from trainer_operator.agent.settings import Settings
 from trainer_operator.agent.state import View
@@ -42,7 +42,9 @@ class Reply:
     close: bool = False
 
 
-def build(settings: Settings, view: View, *, boot: str, have: List[int], hold: float) -> Dict[str, Any]:
+def build(
+    settings: Settings, view: View, *, boot: str, have: List[int], hold: float, ticks: Optional[int] = None
+) -> Dict[str, Any]:
     """Build a beat from a view of the state.
 
     Guarantees: only finite numbers, bounded lists and texts, at most 60 KiB as JSON; acks and results that do not
@@ -68,6 +70,7 @@ def build(settings: Settings, view: View, *, boot: str, have: List[int], hold: f
         "port": view.port,
         "proc": view.proc,
         "pid": view.pid,
+        "cpuTicks": ticks,
         "exit": None
         if ended is None
         else {

@@ -51,6 +51,7 @@ class Executor:
             "Store": self._store,
             "DumpStacks": self._dump_stacks,
             "Drain": self._drain,
+            "RestartProcess": self._restart_process,
         }
 
     def start(self) -> None:
@@ -139,8 +140,11 @@ class Executor:
         return storeops.run(self._settings.store, directive.args)
 
     def _dump_stacks(self, _directive: Directive) -> Any:
-        self._launcher.dump_stacks()
-        return None
+        return {"stacks": self._launcher.dump_stacks()}
+
+    def _restart_process(self, directive: Directive) -> Any:
+        """End the run that was given up; the next Go starts another one."""
+        return {"ended": self._launcher.end_run(whole(directive.args, "run"))}
 
     def _drain(self, _directive: Directive) -> Any:
         self._launcher.drain()

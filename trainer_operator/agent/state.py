@@ -171,6 +171,11 @@ class State:
         return self._ps_epoch
 
     @property
+    def run(self) -> int:
+        """The number of the last process that was started."""
+        return self._run
+
+    @property
     def prepared(self) -> int:
         """The highest epoch prepared."""
         return self._prepared

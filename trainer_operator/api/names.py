@@ -26,9 +26,9 @@ def pod_name(trainer: str, role: str, index: int, attempt: int = 0) -> str:
     return f"{name}-a{attempt}" if attempt else name
 
 
-def claim_name(trainer: str, role: str, index: int) -> str:
-    """Name the volume claim of a member; it outlives the pods of all attempts."""
-    return f"{trainer}-{role}-{index}"
+def claim_name(trainer: str, role: str, index: int, attempt: int = 0) -> str:
+    """Name the volume claim of a member, or of one attempt where each has its own (ND3)."""
+    return pod_name(trainer, role, index, attempt)
 
 
 def checkpoint_name(trainer: str, checkpoint_id: str) -> str:

@@ -61,6 +61,24 @@ class ServerPhase(StrEnum):
     SERVING = "Serving"
 
 
+class Rung(StrEnum):
+    """How much is restarted for a member that fails again and again (RC6)."""
+
+    PROCESS = "Process"
+    POD = "Pod"
+    NODE = "Node"
+    GROUP = "Group"
+
+
+class OldPodPhase(StrEnum):
+    """How far the removal of a pod of a lost node has come (ND4)."""
+
+    WAITING = "Waiting"
+    FORCING = "Forcing"
+    DETACHING = "Detaching"
+    OUT_OF_SERVICE = "OutOfService"
+
+
 class RoleStatus(StatusModel):
     """Counts of one role's members."""
 
@@ -129,6 +147,12 @@ class MemberStatus(StatusModel):
     """Key of the last failure that was dealt with; each is dealt with once."""
     done: Int64 = 0
     """Membership epoch in which it finished its work; 0 while it has not."""
+    rung: Rung | None = None
+    """What its last failure was met with: a restart of the process, of the pod, on another node, or of all pods."""
+    rung_failures: Int32 = 0
+    """Failures since that was reached."""
+    rung_since: Time | None = None
+    """When that was reached."""
 
 
 class RecoveryStatus(StatusModel):
@@ -150,6 +174,25 @@ class RecoveryStatus(StatusModel):
     """Number of this restart in its series; a stable time with progress begins a new series."""
     step: Int64 = 0
     """Global step at the time of the failure."""
+    without_progress: Int32 = 0
+    """Restarts in a row that got no further than the failure before them."""
+    fingerprint: Text = ""
+    """Kind and place of the last failure that told them."""
+    fingerprint_step: Int64 = 0
+    """Global step of that failure."""
+    fingerprint_count: Int32 = 0
+    """How often that failure came at that step in a row; the third ends the Trainer."""
+
+
+class StallStatus(StatusModel):
+    """Training that stands still: stacks are collected, then the processes are restarted (SL4)."""
+
+    member: ShortText
+    """The member that is suspected, as role-index."""
+    message: Text = ""
+    """What was seen, as a sentence."""
+    since: Time
+    """When it was noticed."""
 
 
 class PendingChange(StatusModel):
@@ -161,6 +204,27 @@ class PendingChange(StatusModel):
     """When it began."""
     checkpoint: ShortText = ""
     """Name of the Checkpoint object that it waits for."""
+
+
+class OldPod(StatusModel):
+    """A pod of a lost node that has a successor, and its volume, until both are free (ND2 to ND4)."""
+
+    member: ShortText
+    """The member, as role-index."""
+    pod: ShortText
+    """Name of the pod."""
+    uid: ShortText
+    """Uid of the pod."""
+    node: ShortText
+    """The lost node."""
+    claim: ShortText = ""
+    """Its volume claim, if it has one."""
+    volume: ShortText = ""
+    """The volume that the claim is bound to."""
+    phase: OldPodPhase = OldPodPhase.WAITING
+    """Waiting while the node may still run, then Forcing and Detaching, or OutOfService."""
+    since: Time
+    """When that began."""
 
 
 class ExcludedNode(StatusModel):
@@ -278,10 +342,18 @@ class TrainerStatus(StatusModel):
     """Restarts of any cause."""
     recovery: RecoveryStatus | None = None
     """The latest recovery, if there was any."""
+    suspects: Annotated[list[ShortText], Field(max_length=16), ListType(kind="atomic")] = Field(
+        default_factory=list
+    )
+    """Members whose step takes suspiciously long, as role-index; nothing is done to them yet."""
+    stall: StallStatus | None = None
+    """A stall that is being dealt with, if any."""
     excluded_nodes: Annotated[list[ExcludedNode], Field(max_length=16), ListType("name")] = Field(
         default_factory=list
     )
     """Nodes that new pods keep away from, because they were lost."""
+    old_pods: Annotated[list[OldPod], Field(max_length=64), ListType("uid")] = Field(default_factory=list)
+    """Pods of lost nodes that are removed by force; only where the administrator allows it."""
     pending_change: PendingChange | None = None
     """The change of members under way, if any."""
     last_checkpoint: LastCheckpoint | None = None

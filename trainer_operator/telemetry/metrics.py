@@ -7,7 +7,7 @@ words, never names, pods or texts (MX3).
 
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from trainer_operator.api.status import TrainerStatus
 
@@ -55,6 +55,11 @@ class TrainerMetrics:
             ["outcome"],
             registry=registry,
         )
+        self._mass_silence = Gauge(
+            "trainer_mass_silence",
+            "1 while most agents are silent at once and our own fault is assumed.",
+            registry=registry,
+        )
         for outcome in BEATS:
             self._beats.labels(outcome)
 
@@ -82,3 +87,7 @@ class TrainerMetrics:
     def beat(self, outcome: str) -> None:
         """Count one report of an agent."""
         self._beats.labels(outcome).inc()
+
+    def mass_silence(self, silent: bool) -> None:
+        """Tell whether most agents are silent at once (DT4)."""
+        self._mass_silence.set(silent)

@@ -64,6 +64,7 @@ class Beat(msgspec.Struct, frozen=True, rename="camel"):
     port: int = 0
     proc: str = "none"
     pid: int | None = None
+    cpu_ticks: int | None = None
     exit: Exit | None = None
     prepared: int = 0
     step: int = 0
@@ -132,6 +133,8 @@ def problem(beat: Beat) -> str | None:
     for name, value in whole.items():
         if not 0 <= value <= _MAX_STEP:
             return f"{name} is {value}; allowed are 0 to 2^53"
+    if beat.cpu_ticks is not None and not 0 <= beat.cpu_ticks <= _MAX_STEP:
+        return f"cpuTicks is {beat.cpu_ticks}; allowed are 0 to 2^53"
     if not 0 <= beat.port <= 65535:
         return f"port is {beat.port}; allowed are 0 to 65535"
     for name, number in (

@@ -14,6 +14,12 @@ from typing import Any
 
 from runtime.clock import Clock
 from trainer_operator.topology.beat import Ack, Beat, DirectiveResult
+from trainer_operator.topology.stepclock import HARD_FLOOR, StepClock
+
+TICKS_PER_SECOND = 100
+"""What agents count processor time in, as Linux reports it to programs."""
+MEASURABLE = 5.0
+"""Seconds over which the use of a processor can be told."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -44,6 +50,10 @@ class AgentView:
     age: float
     step_age: float
     results: Mapping[str, DirectiveResult]
+    clock: StepClock | None = None
+    """Durations of its steps; read only."""
+    cpu: float | None = None
+    """Cores used since its last step; None where that is not known."""
 
     @property
     def running(self) -> bool:
@@ -72,6 +82,36 @@ class _Record:
     boots: tuple[str, ...] = ()
     told: tuple[Any, ...] = ()
     results: dict[str, DirectiveResult] = field(default_factory=dict)
+    clock: StepClock = field(default_factory=StepClock)
+    ticks: int | None = None
+    """Processor time at `ticks_at`, the first beat after its last step."""
+    ticks_at: float = 0.0
+
+    def progress(self, beat: Beat, now: float) -> None:
+        """Take the durations of the steps that this beat brings, and mark the processor time at the last of them."""
+        before = self.beat
+        steps = beat.step - before.step if beat.run == before.run else 0
+        if steps > 0 and before.phase == beat.phase == "train":
+            durations = (
+                [each / 1000 for each in beat.dt_ms[-min(steps, len(beat.dt_ms)) :]] if beat.dt_ms else []
+            )
+            longest = max(durations, default=0.0)
+            if (
+                longest >= HARD_FLOOR
+                and (known := self.clock.thresholds) is not None
+                and longest > known.hard
+            ):
+                self.clock.false_alarm()
+            self.clock.add(durations)
+        if steps != 0 or self.ticks is None or beat.run != before.run:
+            self.ticks, self.ticks_at = beat.cpu_ticks, now
+
+    def cpu(self) -> float | None:
+        """Return the cores used since the last step; None when too little time has passed to tell."""
+        beat = self.beat
+        if self.ticks is None or beat.cpu_ticks is None or self.heard - self.ticks_at < MEASURABLE:
+            return None
+        return max(0.0, (beat.cpu_ticks - self.ticks) / TICKS_PER_SECOND / (self.heard - self.ticks_at))
 
 
 @dataclass(slots=True)
@@ -80,6 +120,8 @@ class _Training:
     directives: dict[MemberId, dict[str, tuple[Directive, ...]]] = field(default_factory=dict)
     decided: dict[str, str] = field(default_factory=dict)
     news: dict[MemberId, asyncio.Event] = field(default_factory=dict)
+    pods: dict[str, float] = field(default_factory=dict)
+    """By pod uid, when its agent was last heard, however old its attempt is."""
     epoch: int = 0
     closed: bool = False
 
@@ -98,6 +140,8 @@ class Members:
         self._listeners: list[Callable[[str, str], None]] = []
         self.dropped = 0
         self.since = clock.monotonic()
+        self._surveyed = -1e9
+        self._mass_silence = False
 
     def on_news(self, listener: Callable[[str, str], None]) -> None:
         """Call `listener(trainer uid, "ns/name")` when a member changed in a way that may need a decision."""
@@ -113,21 +157,45 @@ class Members:
         agents = sum(len(training.members) for training in self._trainings.values())
         return min(15.0, max(2.0, agents / self._agents_per_second))
 
+    def forgive(self, seconds: float) -> None:
+        """Count no silence for a time in which we could not listen ourselves (TX5)."""
+        now = self._clock.monotonic()
+        for training in self._trainings.values():
+            for record in training.members.values():
+                record.heard = min(now, record.heard + seconds)
+
+    def mass_silence(self, window: float) -> bool:
+        """Whether so many agents are silent that the fault is probably ours (DT4); of all Trainers, at most 1 s old."""
+        now = self._clock.monotonic()
+        if now - self._surveyed >= 1.0:
+            ages = [
+                now - record.heard
+                for training in self._trainings.values()
+                if not training.closed
+                for record in training.members.values()
+            ]
+            silent = sum(age > window for age in ages)
+            self._mass_silence = silent > max(3, 0.3 * len(ages)) or silent == len(ages) >= 2
+            self._surveyed = now
+        return self._mass_silence
+
     # -- agents' side
 
     def accept(self, beat: Beat) -> bool:
         """Take a beat that passed authentication; false when it is older than what is known."""
+        now = self._clock.monotonic()
         training = self._trainings.setdefault(beat.tuid, _Training())
+        training.pods[beat.pod] = now  # also of a pod that was replaced: its node lives (ND4)
         member = MemberId(beat.role, beat.idx)
         record = training.members.get(member)
         if record is not None and not _is_newer(record, beat):
             self.dropped += 1
             return False
-        now = self._clock.monotonic()
         before = record.beat if record is not None else None
         if record is None or record.beat.boot != beat.boot:
             boots = () if record is None else (*record.boots, record.beat.boot)[-8:]
             record = training.members[member] = _Record(beat, now, boots)
+        record.progress(beat, now)
         record.beat, record.heard = beat, now
         fresh = False
         listed = {
@@ -220,6 +288,8 @@ class Members:
                 now - record.heard,
                 now - record.heard + record.beat.step_age_ms / 1000,
                 dict(record.results),
+                record.clock,
+                record.cpu(),
             )
             for member, record in training.members.items()
         }
@@ -283,6 +353,14 @@ class Members:
         if training is not None:
             training.members.pop(member, None)
             training.directives.pop(member, None)
+
+    def silence(self, pods: Iterable[str]) -> float:
+        """Return the seconds since any agent of these pods was heard; what came before our lead is not known."""
+        newest = self.since
+        for pod in pods:
+            for training in self._trainings.values():
+                newest = max(newest, training.pods.get(pod, newest))
+        return self._clock.monotonic() - newest
 
     def uids(self) -> list[str]:
         """Return the uids of all Trainers that are known."""

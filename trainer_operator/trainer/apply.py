@@ -16,7 +16,7 @@ from runtime.client.errors import (
 )
 from runtime.client.rest import Client, PatchKind
 from runtime.controller.slowstart import slow_start_batch
-from runtime.objects import PODS, JsonObject, Resource
+from runtime.objects import PERSISTENT_VOLUME_CLAIMS, PODS, JsonObject, Resource
 from trainer_operator.api.meta import API_VERSION
 from trainer_operator.api.resources import CHECKPOINTS, TRAINERS
 from trainer_operator.api.trainer import Trainer
@@ -26,13 +26,19 @@ from trainer_operator.trainer.draft import (
     CloseAgents,
     CreateCheckpoint,
     CreatePod,
+    DeleteAttachment,
+    DeleteClaim,
     DeletePod,
     DeleteTrainer,
     EmitEvent,
+    ForceDeletePod,
     MarkCorrupt,
+    TaintNode,
 )
+from trainer_operator.trainer.noderecovery import NodeRecovery
 from trainer_operator.trainer.pods import owner_reference, pod_manifest
 from trainer_operator.trainer.views import Settings
+from trainer_operator.trainer.volumes import claim_manifest
 
 FIRST_BATCH = 4
 EventType = Literal["Normal", "Warning"]
@@ -72,6 +78,8 @@ class Applier:
         self._events = events
         self._settings = settings
         self._barriers = barriers
+        self._recovery = NodeRecovery(client)
+        self._refusals: dict[str, str] = {}
 
     async def status(self, trainer: Trainer, status: dict[str, Any]) -> Trainer:
         """Store the status and return the Trainer as it is now.
@@ -104,6 +112,10 @@ class Applier:
                     self._members.close(trainer.metadata.uid)
                 case DeletePod():
                     await _try(errors, self._delete_pod(trainer, action))
+                case DeleteClaim():
+                    await _try(errors, self._delete_claim(trainer, action))
+                case ForceDeletePod() | DeleteAttachment() | TaintNode():
+                    await _try(errors, self._free(trainer, action))
                 case CreateCheckpoint():
                     await _try(errors, self._create_checkpoint(trainer, action))
                 case MarkCorrupt():
@@ -125,6 +137,9 @@ class Applier:
         self._events.event(reference, type=action.type, reason=action.reason, message=action.message)
 
     async def _create_pod(self, trainer: Trainer, action: CreatePod) -> None:
+        claim = claim_manifest(trainer, action.member, action.attempt, owner_reference(trainer))
+        if claim is not None:
+            await self._create(trainer, PERSISTENT_VOLUME_CLAIMS, claim)
         manifest = pod_manifest(trainer, action.member, action.attempt, self._settings)
         await self._create(trainer, PODS, manifest)
 
@@ -164,7 +179,8 @@ class Applier:
                 trainer, EmitEvent("Warning", "CreateFailed", f"{resource.kind} {name}: {error}"[:1024])
             )
             raise
-        self._barriers[resource].wrote(trainer.metadata.uid, created)
+        if resource in self._barriers:
+            self._barriers[resource].wrote(trainer.metadata.uid, created)
 
     async def _delete_pod(self, trainer: Trainer, action: DeletePod) -> None:
         try:
@@ -177,6 +193,24 @@ class Applier:
             "metadata": {"namespace": trainer.metadata.namespace, "name": action.name, "uid": action.uid}
         }
         self._barriers[PODS].deleted(trainer.metadata.uid, child, answer=gone)
+
+    async def _delete_claim(self, trainer: Trainer, action: DeleteClaim) -> None:
+        try:
+            await self._client.delete(
+                PERSISTENT_VOLUME_CLAIMS, action.name, trainer.metadata.namespace, uid=action.uid
+            )
+        except (NotFound, Conflict):
+            return
+
+    async def _free(self, trainer: Trainer, action: ForceDeletePod | DeleteAttachment | TaintNode) -> None:
+        refusal = await self._recovery.carry_out(trainer.metadata.namespace or "", action)
+        if self._refusals.get(trainer.metadata.uid, "") == refusal:
+            return  # said before; it is tried again every few seconds
+        self._refusals.pop(trainer.metadata.uid, None)
+        if refusal:
+            self._refusals[trainer.metadata.uid] = refusal
+            _log.warning("a lost node was left alone", trainer=trainer.metadata.name, reason=refusal)
+            self._emit(trainer, EmitEvent("Warning", "NodeRecoveryRefused", refusal))
 
     async def _mark_corrupt(self, trainer: Trainer, action: MarkCorrupt) -> None:
         body = {"status": {"health": "Corrupt"}}

@@ -19,6 +19,8 @@ class Charge:
     disruptions: int = 0
     fail_reason: str | None = None
     fail_message: str = ""
+    restart_all: bool = False
+    """Whether a rule asks for a restart of every member."""
 
 
 def charge(
@@ -34,6 +36,7 @@ def charge(
     for failure, rule in rated:
         if rule is not None and rule.action is FailureAction.FAIL_TRAINER:
             return Charge(1, 0, "FailureRule", f"a failure rule ends the Trainer: {failure.message}")
+    everyone = any(rule is not None and rule.action is FailureAction.RESTART_ALL for _, rule in rated)
     counted = [(f, rule) for f, rule in rated if rule is None or rule.action is not FailureAction.IGNORE]
     app = [failure for failure, _ in counted if failure.kind is not FailureClass.DISRUPTION]
     for failure, rule in counted:
@@ -48,7 +51,7 @@ def charge(
                 "BackoffLimitExceeded",
                 f"{failures + 1} failures, backoffLimit is {policy.backoff_limit}: {app[0].message}",
             )
-        return Charge(failures=1)
+        return Charge(failures=1, restart_all=everyone)
     if not counted:
         return Charge()
     limit = policy.max_disruptions
@@ -56,7 +59,7 @@ def charge(
         return Charge(
             0, 1, "MaxDisruptionsExceeded", f"{disruptions + 1} disruptions, maxDisruptions is {limit}"
         )
-    return Charge(disruptions=1)
+    return Charge(disruptions=1, restart_all=everyone)
 
 
 def first_match(rules: Sequence[FailureRule], failure: Failure) -> FailureRule | None:

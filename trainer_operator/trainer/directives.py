@@ -2,6 +2,7 @@
 
 Preparing(E)  -> Prepare(E) to every member that has not prepared E
 Active(E)     -> Go(E) to every prepared member; a Go with a new id respawns a process that ended
+              a process that was given up while it runs is ended first; while a stall is looked into, stacks are dumped
 Recovering    -> nothing: workers wait inside their SDK
 Serving       -> Go to the lost server, UpdatePS to surviving servers and to workers
 """
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 
 from trainer_operator.api.status import TrainerStatus
 from trainer_operator.topology.members import AgentView, Directive, MemberId
+from trainer_operator.trainer import stall
 from trainer_operator.trainer.draft import Draft
 from trainer_operator.trainer.environment import Peer, frameworks, peers_of, world_size
 from trainer_operator.trainer.membership import ACTIVE, PREPARING, SERVING, has_servers, live, members_of
@@ -64,6 +66,13 @@ def _active(draft: Draft, agents: Mapping[MemberId, AgentView]) -> dict[MemberId
             wanted[member] = (_prepare(status),)
             continue
         directives = []
+        if _must_end(draft, member, agent):
+            wanted[member] = (
+                Directive(f"restart:{run_key(agent)}", "RestartProcess", {"run": agent.beat.run}),
+            )
+            continue
+        if status.stall is not None and agent.running:
+            directives.append(Directive(stall.dump_id(draft, agent), "DumpStacks", {}))
         if (
             may_start
             and _may_start(draft, member)
@@ -74,6 +83,16 @@ def _active(draft: Draft, agents: Mapping[MemberId, AgentView]) -> dict[MemberId
             directives.append(_update_servers(status, peers))
         wanted[member] = tuple(directives)
     return wanted
+
+
+def run_key(agent: AgentView) -> str:
+    """Return the key of a failure of the agent's present process."""
+    return f"{agent.beat.attempt}/{agent.beat.boot}/{agent.beat.run}"
+
+
+def _must_end(draft: Draft, member: MemberId, agent: AgentView) -> bool:
+    """Whether the process that runs was given up already: it stands still and others go on without it (SL4)."""
+    return agent.running and draft.records.get(member).handled == run_key(agent)
 
 
 def _address(draft: Draft, member: MemberId) -> tuple[str, int]:

@@ -11,6 +11,7 @@ from typing import Literal
 from trainer_operator.api.checkpoint import CheckpointReason
 from trainer_operator.api.status import TrainerStatus
 from trainer_operator.topology.members import MemberId
+from trainer_operator.topology.state import Input
 from trainer_operator.trainer.records import Records
 from trainer_operator.trainer.views import Observed, PodView
 
@@ -30,6 +31,48 @@ class DeletePod:
     name: str
     uid: str
     grace: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvidence:
+    """The node that was seen to be down, and the last renewal of its Lease: it is looked at again before the act."""
+
+    node: str
+    renewed: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForceDeletePod:
+    """Delete a pod without waiting for its kubelet, unless another pod uses its claim (ND4)."""
+
+    name: str
+    uid: str
+    claim: str
+    evidence: NodeEvidence
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteAttachment:
+    """Delete the VolumeAttachment of a claim's volume and the old node (ND4)."""
+
+    name: str
+    claim: str
+    evidence: NodeEvidence
+
+
+@dataclass(frozen=True, slots=True)
+class TaintNode:
+    """Declare a node out of service (ND3)."""
+
+    evidence: NodeEvidence
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteClaim:
+    """Delete the claim of an attempt that is over."""
+
+    name: str
+    uid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +111,19 @@ class DeleteTrainer:
     """Delete the Trainer itself: its time to live is over."""
 
 
-Action = CreatePod | DeletePod | CreateCheckpoint | MarkCorrupt | EmitEvent | CloseAgents | DeleteTrainer
+NodeAction = ForceDeletePod | DeleteAttachment | TaintNode
+"""What is only done to a node that is down, and only with the opt-in rights."""
+Action = (
+    CreatePod
+    | DeletePod
+    | DeleteClaim
+    | CreateCheckpoint
+    | MarkCorrupt
+    | EmitEvent
+    | CloseAgents
+    | DeleteTrainer
+    | NodeAction
+)
 
 
 @dataclass(slots=True)
@@ -80,6 +135,16 @@ class Draft:
     actions: list[Action] = field(default_factory=list)
     wake: float | None = None
     """Seconds after which the next look is due, the least that anyone asked for."""
+    inputs: dict[MemberId, list[Input]] = field(default_factory=dict)
+    """What this decision means for the State Tree, in order."""
+    causes: dict[MemberId, str] = field(default_factory=dict)
+    """Why members went down, in one word."""
+
+    def happened(self, member: MemberId, *inputs: Input, cause: str = "") -> None:
+        """Note what the State Tree shall hear of a member."""
+        self.inputs.setdefault(member, []).extend(inputs)
+        if cause:
+            self.causes[member] = cause
 
     @property
     def records(self) -> Records:

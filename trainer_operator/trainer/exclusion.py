@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from trainer_operator.api.status import ExcludedNode, TrainerStatus
+from trainer_operator.api.topology import StorageRecovery
 from trainer_operator.trainer.draft import Draft
 
 FIRST = 30 * 60.0
@@ -17,7 +18,10 @@ LIMIT = 16
 
 
 def exclude(draft: Draft, node: str) -> None:
-    """Keep new pods away from a node."""
+    """Keep new pods away from a node, unless they wait for a volume that may be there (ND3, Wait)."""
+    storage = draft.observed.trainer.spec.topology.storage
+    if storage is not None and storage.recovery is StorageRecovery.WAIT:
+        return
     known = next((entry for entry in draft.status.excluded_nodes if entry.name == node), None)
     count = known.count + 1 if known is not None else 1
     duration = min(LONGEST, FIRST * 2.0 ** min(count - 1, 8))

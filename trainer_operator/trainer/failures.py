@@ -18,6 +18,8 @@ class FailureClass(StrEnum):
     OOM = "oom"
     CONFIG = "config"
     DISRUPTION = "disruption"
+    STALL = "stall"
+    STARTUP = "startup"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,10 @@ class Failure:
     exit_code: int | None = None
     node: str = ""
     """The node that is suspected, when the member was lost."""
+    fingerprint: str = ""
+    """Kind and place of the failure, if the program told them."""
+    step: int = 0
+    """Global step at which it happened."""
 
 
 def lost_window(observed: Observed) -> float:
@@ -126,7 +132,15 @@ def _of_exit(member: MemberId, pod: PodView, agent: AgentView) -> Failure:
         message += f": {ended.fingerprint[:160]}"
     key = f"{pod.attempt}/{agent.beat.boot}/{agent.beat.run}"
     return Failure(
-        member, key, kind, reason, message, pod_gone=False, exit_code=128 + signal if signal else code
+        member,
+        key,
+        kind,
+        reason,
+        message,
+        pod_gone=False,
+        exit_code=128 + signal if signal else code,
+        fingerprint=(ended.fingerprint or "")[:256] if ended is not None else "",
+        step=agent.beat.step,
     )
 
 
@@ -146,7 +160,10 @@ def _of_silence(
     if silence <= window:
         return None
     node = observed.nodes.get(pod.node)
-    if node is None or not node.ready or _whole_node_is_silent(observed, pod.node, window):
+    confirmed = node is None or node.is_suspicious
+    if observed.mass_silence and not confirmed:
+        return None  # more likely it is us who hear nothing; only the API server's word counts then (DT4)
+    if confirmed or _whole_node_is_silent(observed, pod.node, window):
         return _lost(
             member, pod, f"no word from {pod.name} for {silence:.0f} s and node {pod.node} is not healthy"
         )

@@ -70,8 +70,11 @@ def next_epoch(draft: Draft, members: frozenset[MemberId], reason: str) -> None:
     draft.status.pending_change = None
 
 
-def after_failures(draft: Draft, group: list[Failure]) -> str:
-    """Move the epoch, or only psEpoch, for a group of failures that were counted; say what follows for the others."""
+def after_failures(draft: Draft, group: list[Failure], *, everyone: bool = False) -> str:
+    """Move the epoch, or only psEpoch, for a group of failures that were counted; say what follows for the others.
+
+    With `everyone` all members restart, also in parameter-server mode (failure rule RestartAll, RC6).
+    """
     membership = draft.status.membership
     if membership.phase != ACTIVE:
         return ""
@@ -79,7 +82,7 @@ def after_failures(draft: Draft, group: list[Failure]) -> str:
     hit = [failure for failure in group if failure.member in in_epoch]
     if not hit:
         return ""
-    if not has_servers(draft.observed.trainer):
+    if everyone or not has_servers(draft.observed.trainer):
         next_epoch(draft, desired_members(draft.observed.trainer), hit[0].reason)
         return ", with all members from the last checkpoint"
     servers = [failure for failure in hit if failure.member.role == "ps"]

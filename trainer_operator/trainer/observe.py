@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from runtime.cache.projection import ContainerStatus, Node, Pod, Terminated
+from runtime.cache.projection import ContainerStatus, Pod, Terminated
 from runtime.clock import parse_time
 from trainer_operator.api import names
 from trainer_operator.topology.members import MemberId
-from trainer_operator.trainer.views import CheckpointView, NodeView, PodView
+from trainer_operator.trainer.views import CheckpointView, PodView
 
 DISRUPTION_REASONS = frozenset(
     {"NodeShutdown", "Terminated", "NodeAffinity", "Shutdown", "Evicted", "Preempting"}
@@ -69,13 +69,6 @@ def _terminated(pod: Pod) -> Terminated | None:
     ]
     ended = [s.state.terminated for s in statuses if s.state is not None and s.state.terminated is not None]
     return next((t for t in ended if t.exit_code), ended[-1] if ended else None)
-
-
-def node_views(nodes: Iterable[Node], wanted: set[str] | None) -> dict[str, NodeView]:
-    """Reduce the nodes that are wanted, or all of them."""
-    return {
-        node.name: NodeView(ready=node.is_ready) for node in nodes if wanted is None or node.name in wanted
-    }
 
 
 def checkpoint_view(obj: Mapping[str, Any]) -> CheckpointView:

@@ -7,6 +7,7 @@ from trainer_operator.api.meta import Condition
 from trainer_operator.api.names import worker_selector
 from trainer_operator.api.status import Phase, RoleStatus, TrainerStatus
 from trainer_operator.topology.members import MemberId
+from trainer_operator.trainer import volumes
 from trainer_operator.trainer.checkpoints import can_store
 from trainer_operator.trainer.draft import Draft
 from trainer_operator.trainer.membership import (
@@ -167,6 +168,9 @@ def conditions(draft: Draft) -> None:
         ),
         _checkpoint_row(draft),
     ]
+    old_pod = volumes.old_pod_row(draft)
+    if old_pod is not None:
+        rows.append(old_pod)
     current: list[dict[str, Any]] = [condition.dump() for condition in status.conditions]
     for kind, value, reason, text in rows:
         word: ConditionStatus = "Unknown" if value is None else ("True" if value else "False")

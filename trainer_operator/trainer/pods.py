@@ -17,10 +17,13 @@ from trainer_operator.api.trainer import Trainer
 from trainer_operator.topology.members import MemberId
 from trainer_operator.trainer.exclusion import away_from, excluded_names
 from trainer_operator.trainer.views import Settings
+from trainer_operator.trainer.volumes import claim_of
 
 AGENT_FOLDER = "/trainer/agent"
 AGENT_PORT = 29390
 STORE_MOUNT = "/trainer/checkpoints"
+VOLUME_MOUNT = "/trainer/volume"
+"""Where a member's own volume appears (topology.storage)."""
 TOKEN_FOLDER = "/var/run/secrets/trainer-operator"  # noqa: S105 - a path, not a secret
 TOKEN_AUDIENCE = "trainer-operator"  # noqa: S105
 STARTUP_SECONDS = 1800
@@ -62,7 +65,7 @@ def pod_manifest(trainer: Trainer, member: MemberId, attempt: int, settings: Set
         },
         "initContainers": [_installer(settings)],
         "containers": [_trainer_container(trainer, member, attempt, role, settings)],
-        "volumes": _volumes(trainer),
+        "volumes": _volumes(trainer, claim_of(trainer, member, attempt)),
     }
     return {
         "apiVersion": "v1",
@@ -131,6 +134,8 @@ def _trainer_container(
     ]
     if _claim(trainer) is not None:
         mounts.append({"name": "trainer-checkpoints", "mountPath": STORE_MOUNT})
+    if spec.topology.storage is not None:
+        mounts.append({"name": "trainer-volume", "mountPath": VOLUME_MOUNT})
     snapshot = trainer.status.profile_snapshot
     if snapshot is not None and snapshot.spec.runtime_config is not None:
         mounts.append(
@@ -188,6 +193,7 @@ def _environment(
         "TRAINER_OPERATOR_CA": settings.agent_ca,
         "TRAINER_TOKEN_FILE": f"{TOKEN_FOLDER}/token",
         "TRAINER_STORE": store_directory(trainer),
+        "TRAINER_VOLUME_DIR": VOLUME_MOUNT if trainer.spec.topology.storage is not None else "",
         "TRAINER_AGENT_PORT": str(AGENT_PORT),
         "TRAINER_GRACE_SECONDS": str(trainer.spec.topology.pod_spec.termination_grace_period_seconds),
     }
@@ -204,7 +210,7 @@ def _environment(
     return list(by_name.values())
 
 
-def _volumes(trainer: Trainer) -> list[dict[str, Any]]:
+def _volumes(trainer: Trainer, own_claim: str | None) -> list[dict[str, Any]]:
     template = trainer.spec.topology.pod_spec
     token = {"audience": TOKEN_AUDIENCE, "expirationSeconds": 3600, "path": "token"}
     volumes: list[dict[str, Any]] = [
@@ -214,6 +220,8 @@ def _volumes(trainer: Trainer) -> list[dict[str, Any]]:
     claim = _claim(trainer)
     if claim is not None:
         volumes.append({"name": "trainer-checkpoints", "persistentVolumeClaim": {"claimName": claim}})
+    if own_claim is not None:
+        volumes.append({"name": "trainer-volume", "persistentVolumeClaim": {"claimName": own_claim}})
     snapshot = trainer.status.profile_snapshot
     if snapshot is not None and snapshot.spec.runtime_config is not None:
         volumes.append(

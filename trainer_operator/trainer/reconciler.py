@@ -12,7 +12,7 @@ import structlog
 from pydantic import ValidationError
 
 from runtime.cache.index import OWNER_UID
-from runtime.cache.projection import Node, Pod
+from runtime.cache.projection import Pod
 from runtime.client.errors import Conflict, NotFound
 from runtime.clock import Clock
 from runtime.controller.reconciler import Request, Result
@@ -21,11 +21,15 @@ from runtime.resourceversion import compare
 from trainer_operator.api.profile import TrainingProfile, TrainingProfileSpec
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.telemetry.metrics import TrainerMetrics
+from trainer_operator.topology.forest import Forest
 from trainer_operator.topology.members import Members
 from trainer_operator.trainer.apply import Applier
 from trainer_operator.trainer.decide import Decision, decide, is_ours
-from trainer_operator.trainer.observe import checkpoint_view, node_views, pods_by_member
+from trainer_operator.trainer.membership import ACTIVE, RECOVERING, desired_members
+from trainer_operator.trainer.observe import checkpoint_view, pods_by_member
 from trainer_operator.trainer.phase import is_terminal
+from trainer_operator.trainer.ranges import parse_members
+from trainer_operator.trainer.surroundings import Surroundings
 from trainer_operator.trainer.views import Observed, Settings
 
 SOURCE = "trainer"
@@ -62,8 +66,9 @@ class TrainerReconciler:
         profiles: Cache[Mapping[str, Any]],
         checkpoints: Cache[Mapping[str, Any]],
         pods: Cache[Pod],
-        nodes: Cache[Node],
+        surroundings: Surroundings,
         members: Members,
+        forest: Forest,
         applier: Applier,
         clock: Clock,
         settings: Settings,
@@ -76,8 +81,9 @@ class TrainerReconciler:
         self._profiles = profiles
         self._checkpoints = checkpoints
         self._pods = pods
-        self._nodes = nodes
+        self._surroundings = surroundings
         self._members = members
+        self._forest = forest
         self._applier = applier
         self._clock = clock
         self._settings = settings
@@ -88,6 +94,7 @@ class TrainerReconciler:
         self._written: dict[ObjectKey, Trainer] = {}
         self._uids: dict[ObjectKey, str] = {}
         self._progress_at: dict[ObjectKey, float] = {}
+        self._silent = False
 
     async def reconcile(self, request: Request) -> Result | None:
         """Make one pass over one Trainer."""
@@ -101,6 +108,7 @@ class TrainerReconciler:
             return Result(requeue_after=BARRIER_RETRY)
         decision = decide(self._observe(trainer))
         stored, wait = await self._store(request.key, trainer, decision)
+        self._grow(stored, decision)
         await self._applier.actions(stored, decision.actions)
         self._tell(stored, decision)
         wakes = [wake for wake in (decision.wake, wait) if wake is not None]
@@ -110,6 +118,7 @@ class TrainerReconciler:
         cached = self._trainers.get(key)
         uid = uid_of(cached) if cached is not None else ""
         if self._uids.get(key, uid) != uid:
+            self._forest.drop(self._uids[key])
             self._members.drop(self._uids.pop(key))  # it is gone, or another one has its name
             self._progress_at.pop(key, None)
         if cached is None:
@@ -135,21 +144,48 @@ class TrainerReconciler:
     def _observe(self, trainer: Trainer) -> Observed:
         uid, namespace = trainer.metadata.uid, trainer.metadata.namespace or ""
         pods = pods_by_member(self._pods.by_index(OWNER_UID, uid), uid)
-        wanted = {pod.node for views in pods.values() for pod in views if pod.node}
+        old = {each.node for each in trainer.status.old_pods}
+        wanted = {pod.node for views in pods.values() for pod in views if pod.node} | old
         return Observed(
             trainer=trainer,
             profile=self._profile(namespace, trainer.spec.profile),
             pods=pods,
             agents=self._members.view(uid),
-            nodes=node_views(self._nodes.list(), wanted if not trainer.status.excluded_nodes else None)
+            nodes=self._surroundings.nodes(wanted if not trainer.status.excluded_nodes else None)
             if wanted
             else {},
+            claims=self._surroundings.claims(uid) if trainer.spec.topology.storage is not None else (),
+            attachments=self._surroundings.attachments(old) if old else {},
             checkpoints=tuple(checkpoint_view(c) for c in self._checkpoints.by_index(OWNER_UID, uid)),
             now=self._clock.utcnow(),
             heartbeat=self._members.heartbeat,
             led_for=self._clock.monotonic() - self._led_since(),
+            calm_for=self._forest.calm_for(uid),
+            mass_silence=self._mass_silence(),
             chance=self._rng.random(),
             settings=self._settings,
+        )
+
+    def _mass_silence(self) -> bool:
+        window = max(3 * self._members.heartbeat, self._settings.lost_after)
+        silent = self._members.mass_silence(window)
+        if silent != self._silent:
+            self._silent = silent
+            if silent:
+                _log.error("MassSilence: most agents are silent at once, so only pods and nodes are believed")
+            else:
+                _log.info("agents are heard again")
+        self._metrics.mass_silence(silent)
+        return silent
+
+    def _grow(self, trainer: Trainer, decision: Decision) -> None:
+        membership = decision.status.membership
+        self._forest.feed(
+            trainer.metadata.uid,
+            decision.inputs,
+            causes=decision.causes,
+            members=desired_members(trainer) | parse_members(membership.members),
+            active=membership.phase == ACTIVE and membership.ps_phase != RECOVERING,
         )
 
     def _profile(self, namespace: str, name: str | None) -> TrainingProfileSpec | None:

@@ -34,7 +34,7 @@ class Records:
 
     def handle(self, failure: Failure) -> None:
         """Count a failure and, when its pod is gone, move to the next attempt."""
-        entry = self._entry(failure.member)
+        entry = self.entry(failure.member)
         entry.handled = failure.key
         entry.last_reason = failure.reason
         if failure.kind is FailureClass.DISRUPTION:
@@ -42,11 +42,12 @@ class Records:
         else:
             entry.failures += 1
         if failure.pod_gone:
+            entry.handled = f"{entry.attempt}/pod"  # a process failure may have been met with a new pod (RC6)
             entry.attempt += 1
 
     def move_on(self, member: MemberId) -> None:
         """Use the next attempt without counting anything: the present name is taken by a pod on its way out."""
-        entry = self._entry(member)
+        entry = self.entry(member)
         entry.handled = f"{entry.attempt}/pod"
         entry.attempt += 1
 
@@ -59,13 +60,14 @@ class Records:
     def set_done(self, member: MemberId, epoch: int) -> None:
         """Remember that the member finished in this epoch (ST2)."""
         if self.get(member).done != epoch:
-            self._entry(member).done = epoch
+            self.entry(member).done = epoch
 
     def is_done(self, member: MemberId, epoch: int) -> bool:
         """Whether the member finished in this epoch."""
         return epoch > 0 and self.get(member).done == epoch
 
-    def _entry(self, member: MemberId) -> MemberStatus:
+    def entry(self, member: MemberId) -> MemberStatus:
+        """Return the member's entry, which is added when there was none."""
         found = self.get(member)
         if not any(entry is found for entry in self.status.members):
             self.status.members.append(found)

@@ -7,6 +7,7 @@ from datetime import datetime
 from trainer_operator.api.profile import TrainingProfileSpec
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.topology.members import AgentView, MemberId
+from trainer_operator.trainer.nodes import NodeView as NodeView
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +39,15 @@ class PodView:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeView:
-    """A node: ready says that its kubelet reports, and reports no trouble."""
+class ClaimView:
+    """A claim that this Trainer owns: whose it is, and which volume it is bound to."""
 
-    ready: bool
+    name: str
+    uid: str
+    member: MemberId
+    attempt: int
+    volume: str = ""
+    deleting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,8 @@ class Settings:
     """How long an epoch waits for more members once the minimum is there (ME3)."""
     checkpoint_timeout: float = 60.0
     """How long a voluntary change waits for its checkpoint."""
+    node_recovery: bool = False
+    """Whether pods and volumes of nodes that are down are freed by force; needs the opt-in rights (ND2, RB4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +107,17 @@ class Observed:
     nodes: Mapping[str, NodeView]
     checkpoints: tuple[CheckpointView, ...]
     now: datetime
+    claims: tuple[ClaimView, ...] = ()
+    """The claims of its members."""
+    attachments: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Name of the VolumeAttachment of (volume, node), of nodes with old pods."""
     heartbeat: float = 2.0
     led_for: float = 1e9
     """Seconds since this process took leadership (TX4)."""
+    calm_for: float = 1e9
+    """Seconds since a member of the epoch was last away: the clocks of the others stood still until then (DT6)."""
+    mass_silence: bool = False
+    """Whether so many agents are silent at once that our own fault is assumed (DT4)."""
     chance: float = 0.5
     """A random number in [0, 1) for jitter, drawn by the caller."""
     settings: Settings = field(default_factory=Settings)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from trainer_operator.agent import index, ring, store
@@ -22,6 +23,11 @@ from trainer_operator.agent.launcher.process import Process, StartFailed
 from trainer_operator.agent.settings import Settings
 from trainer_operator.agent.state import State
 from trainer_operator.agent.storeops import OperationFailed, whole
+
+DUMP_TIME = 1.0
+"""Seconds that stacks may take to appear."""
+MAX_STACKS = 3000
+"""Characters of stacks that are reported; all of them are in the log."""
 
 
 class Launcher:
@@ -99,14 +105,31 @@ class Launcher:
             self._state.entered("draining")
             self._process.signal(signal.SIGTERM)
 
-    def dump_stacks(self) -> None:
-        """Have the process write its stacks to stderr, if it can; without the SDK the signal would end it.
+    def dump_stacks(self) -> str:
+        """Have the process write its stacks to stderr, if it can; return them, as far as they came in a second.
 
-        Raises: OperationFailed.
+        Raises: OperationFailed; without the SDK the signal would end the process.
         """
-        if self._process is None or not self._process.is_alive or not self._conversation.can_dump:
+        process = self._process
+        if process is None or not process.is_alive or not self._conversation.can_dump:
             raise OperationFailed("no process that can dump its stacks")
-        self._process.signal(signal.SIGUSR1)
+        before = process.written
+        process.signal(signal.SIGUSR1)
+        deadline = time.monotonic() + DUMP_TIME
+        while process.written == before and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(0.1)  # a dump of many threads comes in several writes
+        return (
+            process.tail()[-min(MAX_STACKS, process.written - before) :] if process.written > before else ""
+        )
+
+    def end_run(self, run: int) -> bool:
+        """End the process if it is still that of this run; its exit is reported as any other."""
+        process = self._process
+        if process is None or not process.is_alive or self._state.run != run:
+            return False
+        process.stop(self._settings.stop_budget)
+        return True
 
     def close(self, budget: float) -> None:
         """End the process and start none again."""

@@ -62,6 +62,8 @@ class Process:
         self._ended = threading.Event()
         self._tail: Deque[bytes] = collections.deque()
         self._tail_bytes = 0
+        self.written = 0
+        """Bytes that the process wrote to stderr so far."""
         self._reader = threading.Thread(target=self._forward_stderr, name="stderr", daemon=True)
         self._waiter = threading.Thread(target=self._wait, name="waitpid", daemon=True)
 
@@ -135,6 +137,7 @@ class Process:
                 if not data:
                     return
                 self._tail.append(data)
+                self.written += len(data)
                 self._tail_bytes += len(data)
                 while len(self._tail) > 1 and self._tail_bytes - len(self._tail[0]) >= TAIL_BYTES:
                     self._tail_bytes -= len(self._tail.popleft())
@@ -153,3 +156,15 @@ def _reap_orphans() -> None:
             return
         if pid == 0:
             return
+
+
+def cpu_ticks(pid: Optional[int]) -> Optional[int]:
+    """Return the processor time of a process so far, in hundredths of a second; None if it can't be told (SL3)."""
+    if pid is None:
+        return None
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as source:
+            fields = source.read().rpartition(b")")[2].split()
+        return int(fields[11]) + int(fields[12])
+    except (OSError, ValueError, IndexError):
+        return None
