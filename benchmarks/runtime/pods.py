@@ -1,4 +1,8 @@
-"""Pods as a busy cluster has them: 9 KiB of JSON, a third of it managed fields."""
+"""Pods as a busy cluster has them: 9 KiB of JSON, a third of it managed fields.
+
+Ten are created in one second and start within the next few; names, uids, addresses and notes are each pod's own, so
+that a client which keeps equal values once gains no more here than it would in a cluster.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ __all__ = ["NAMESPACE", "PodTemplate"]
 NAMESPACE = "bench"
 
 _NAME, _UID, _VERSION, _NODE = "@name@", "@uid@", "@version@", "@node@"
+_ADDRESS, _CREATED, _STARTED = "@address@", "@created@", "@started@"
 _TIME = "2026-01-01T00:00:00Z"
 
 
@@ -37,8 +42,15 @@ class PodTemplate:
             text.replace(_NAME, f"worker-{number:06d}")
             .replace(_UID, uid)
             .replace(_NODE, f"node-{number % 100:03d}")
+            .replace(_ADDRESS, f"10.1.{number // 250 % 250}.{number % 250 + 1}")
+            .replace(_CREATED, _time(number // 10))
+            .replace(_STARTED, _time(number // 10 + 1 + number * 7 % 5))
             .encode()
         )
+
+
+def _time(second: int) -> str:
+    return f"2026-01-01T{second // 3600 % 24:02d}:{second // 60 % 60:02d}:{second % 60:02d}Z"
 
 
 def _pod() -> dict[str, Any]:
@@ -52,7 +64,7 @@ def _pod() -> dict[str, Any]:
             "uid": _UID,
             "resourceVersion": _VERSION,
             "generation": 1,
-            "creationTimestamp": _TIME,
+            "creationTimestamp": _CREATED,
             "labels": labels,
             "annotations": {f"example.com/note-{number}": f"note {number} on {_NAME}" for number in range(4)},
             "ownerReferences": [
@@ -140,24 +152,24 @@ def _status() -> dict[str, Any]:
     return {
         "phase": "Running",
         "conditions": [
-            {"type": kind, "status": "True", "lastProbeTime": None, "lastTransitionTime": _TIME}
-            for kind in (
-                "PodReadyToStartContainers",
-                "Initialized",
-                "Ready",
-                "ContainersReady",
-                "PodScheduled",
+            {"type": kind, "status": "True", "lastProbeTime": None, "lastTransitionTime": since}
+            for kind, since in (
+                ("PodReadyToStartContainers", _STARTED),
+                ("Initialized", _CREATED),
+                ("Ready", _STARTED),
+                ("ContainersReady", _STARTED),
+                ("PodScheduled", _CREATED),
             )
         ],
         "hostIP": "10.0.0.1",
-        "podIP": "10.1.2.3",
-        "podIPs": [{"ip": "10.1.2.3"}],
-        "startTime": _TIME,
+        "podIP": _ADDRESS,
+        "podIPs": [{"ip": _ADDRESS}],
+        "startTime": _CREATED,
         "qosClass": "Burstable",
         "containerStatuses": [
             {
                 "name": name,
-                "state": {"running": {"startedAt": _TIME}},
+                "state": {"running": {"startedAt": _STARTED}},
                 "lastState": {},
                 "ready": True,
                 "restartCount": 0,

@@ -1,7 +1,7 @@
 """Pods, nodes and bare metadata, as the few fields that are read from them.
 
-Frozen msgspec structs, tuples for lists, outside the garbage collector: 7 µs and 4 KiB a Pod, against 27 µs and
-50 KiB as dict (measured). The server writes `null` for empty lists, maps and times, so every such field accepts it
+Frozen msgspec structs, tuples for lists, outside the garbage collector, and what objects say alike is kept once: 3 KiB
+a Pod, against 29 KiB as dict (measured). The server writes `null` for empty lists, maps and times, so every such field accepts it
 (PY9); parts that are plain structs in Go, like `status`, are never null. Properties give the readable form. A
 projection is never written back (S4).
 """
@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import force_setattr
 
+from runtime.cache.sharing import Pool
 from runtime.objects import ObjectKey
 
 __all__ = [
@@ -127,6 +129,23 @@ class Projection(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=
         """Tell whether deletion has been asked for."""
         return self.metadata.deletion_timestamp is not None
 
+    def share(self, pool: Pool) -> None:
+        """Replace parts by equal ones that other objects have already; called once, before anybody sees the object.
+
+        A projection with large parts of its own extends this; one that does not works, and weighs more.
+        """
+        metadata = self.metadata
+        if self.kind is not None:
+            force_setattr(self, "kind", pool.text(self.kind))
+        if metadata.namespace is not None:
+            force_setattr(metadata, "namespace", pool.text(metadata.namespace))
+        if metadata.creation_timestamp is not None:
+            force_setattr(metadata, "creation_timestamp", pool.text(metadata.creation_timestamp))
+        if metadata.labels:
+            pool.values(metadata.labels)
+        if metadata.owner_references:
+            force_setattr(metadata, "owner_references", pool.parts(metadata.owner_references))
+
 
 P = TypeVar("P", bound=Projection)
 
@@ -229,6 +248,19 @@ class Pod(Projection, frozen=True):
     def is_ready(self) -> bool:
         """Tell whether the pod's `Ready` condition is true."""
         return _is_true(self.status.conditions, "Ready")
+
+    def share(self, pool: Pool) -> None:
+        """Share what pods of one owner, and of one node, have alike."""
+        super().share(pool)
+        force_setattr(self, "spec", pool.part(self.spec))
+        status = self.status
+        pool.content(status)
+        if status.conditions:
+            force_setattr(status, "conditions", pool.parts(status.conditions))
+        if status.init_container_statuses:
+            force_setattr(status, "init_container_statuses", pool.parts(status.init_container_statuses))
+        if status.container_statuses:
+            force_setattr(status, "container_statuses", pool.parts(status.container_statuses))
 
 
 class Taint(_Part, frozen=True):

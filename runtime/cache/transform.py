@@ -12,6 +12,7 @@ import msgspec
 import orjson
 
 from runtime.cache.projection import PartialObject, Projection
+from runtime.cache.sharing import Pool
 from runtime.errors import RuntimeFault
 from runtime.objects import JsonObject, ObjectKey, Resource
 
@@ -70,13 +71,14 @@ class StructCodec(Generic[P]):
     def __init__(self, resource: Resource, projection: type[P]) -> None:
         self._kinds = (None, resource.kind)
         self._decode = msgspec.json.Decoder(projection).decode
+        self._pool = Pool()
         self.accept_list = self.accept_watch = _JSON
         if issubclass(projection, METADATA_ONLY):
             self._kinds = (None, "PartialObjectMetadata")
             self.accept_list, self.accept_watch = _METADATA_LIST, _METADATA_EVENT
 
     def decode(self, raw: bytes | msgspec.Raw) -> P:
-        """Decode one object and drop what only kubectl reads."""
+        """Decode one object, drop what only kubectl reads, share what other objects have too."""
         try:
             obj = self._decode(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -87,6 +89,7 @@ class StructCodec(Generic[P]):
             raise Undecodable("object without a name")
         if obj.metadata.annotations:
             obj.metadata.annotations.pop(_LAST_APPLIED, None)
+        obj.share(self._pool)
         return obj
 
     def identity(self, obj: P) -> Identity:

@@ -124,8 +124,12 @@ class QueueModel(RuleBasedStateMachine):
         assert set(queue._waiting) == set(self.waiting)
         assert not set(queue._ready) & set(queue._waiting)
         assert set(queue._processing) == self.processing
-        takeable = {entry[2] for entry in queue._takeable if queue._ready.get(entry[2]) is entry}
-        assert takeable == set(self.ready) - self.processing
+        entries = [entry for line in queue._lines.values() for entry in line] + queue._given_back
+        live = [entry[2] for entry in entries if queue._ready.get(entry[2]) is entry]
+        assert sorted([*live, *queue._aside]) == sorted(self.ready), "each ready key has exactly one place"
+        assert set(queue._aside) <= self.processing
+        assert queue._superseded == len(entries) - len(live)
+        assert queue._order == sorted(level for level, line in queue._lines.items() if line)
 
     def teardown(self):
         """Whatever happened, a consumer that goes on gets every ready key, and then nothing."""

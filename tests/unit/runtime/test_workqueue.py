@@ -157,7 +157,8 @@ def test_repeated_raises_do_not_grow_the_indexes():
     for priority in range(5000):
         queue.add("a", priority)
         queue.add_after("b", 10_000 - priority)
-    assert len(queue._takeable) < 100
+    assert sum(map(len, queue._lines.values())) < 100
+    assert len(queue._lines) < 100
     assert len(queue._timetable) < 100
     assert queue.get_nowait() == ("a", 4999)
 
@@ -355,3 +356,29 @@ async def _get_or_none(queue):
         return await queue.get()
     except QueueShutDown:
         return None
+
+
+def test_a_key_that_was_passed_over_while_it_ran_comes_before_younger_ones():
+    """Q1, Q4: what is given back takes its old place, also behind an older one that is given back later."""
+    queue = queue_at(SimClock())
+    for key in "ab":
+        queue.add(key)
+        assert queue.get_nowait() == (key, 0)
+    for key in "abc":
+        queue.add(key)
+    assert queue.get_nowait() == ("c", 0)
+    assert queue.get_nowait() is None
+    queue.add("d")
+    queue.done("b")
+    queue.done("a")
+    assert [queue.get_nowait() for _ in range(3)] == [("a", 0), ("b", 0), ("d", 0)]
+
+
+def test_priorities_that_come_once_leave_nothing_behind():
+    """Q7: memory follows the number of keys, not of priorities ever seen."""
+    queue = queue_at(SimClock())
+    for priority in range(5000):
+        queue.add("a", priority)
+        assert queue.get_nowait() == ("a", priority)
+        queue.done("a")
+    assert len(queue._lines) <= 16
