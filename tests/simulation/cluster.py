@@ -76,6 +76,8 @@ class Cluster:
     agents: dict[MemberId, Agent] = field(default_factory=dict)
     checkpoints: dict[str, CheckpointView] = field(default_factory=dict)
     down: set[str] = field(default_factory=set)
+    room: int = 1000
+    """Workers that fit on the nodes."""
     serial: int = 0
     events: list[tuple[str, str]] = field(default_factory=list)
     trained: list[tuple[int, int, int]] = field(default_factory=list)
@@ -137,6 +139,9 @@ class Cluster:
         for name, (member, pod) in list(self.pods.items()):
             if pod.terminating and pod.node not in self.down:
                 del self.pods[name]
+            elif pod.phase == "Pending" and not pod.node:
+                if self._has_room(member):
+                    self.pods[name] = (member, replace(pod, node=f"node-{member.index % 4}"))
             elif pod.phase == "Pending" and pod.node not in self.down:
                 self.pods[name] = (member, replace(pod, phase="Running", ready=True))
                 if pod.attempt == self._newest(member):
@@ -170,6 +175,11 @@ class Cluster:
 
     # -- what Kubernetes and agents do
 
+    def _has_room(self, member: MemberId) -> bool:
+        """Whether the scheduler finds a node for one more worker."""
+        placed = sum(owner.role == "worker" and bool(pod.node) for owner, pod in self.pods.values())
+        return member.role != "worker" or placed < self.room
+
     def _newest(self, member: MemberId) -> int:
         return max(pod.attempt for owner, pod in self.pods.values() if owner == member)
 
@@ -178,7 +188,7 @@ class Cluster:
         assert name not in self.pods, f"pod {name} was created twice"
         self.serial += 1
         healthy = [n for n in range(4) if f"node-{n}" not in self.down]
-        node = f"node-{healthy[self.serial % len(healthy)]}"
+        node = f"node-{healthy[self.serial % len(healthy)]}" if self._has_room(member) else ""
         self.pods[name] = (member, PodView(name, f"uid{self.serial}", attempt, node=node))
 
     def _delete(self, name: str) -> None:

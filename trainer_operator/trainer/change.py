@@ -8,6 +8,7 @@ What is under way is kept in `status.pendingChange`, so that another leader goes
 
 from trainer_operator.api.checkpoint import CheckpointReason
 from trainer_operator.api.status import PendingChange
+from trainer_operator.topology.members import MemberId
 from trainer_operator.trainer.checkpoints import can_store, request_checkpoint
 from trainer_operator.trainer.draft import Draft
 from trainer_operator.trainer.membership import (
@@ -27,7 +28,7 @@ def scale(draft: Draft) -> None:
     membership = draft.status.membership
     if membership.phase != ACTIVE or (has_servers(draft.observed.trainer) and membership.ps_phase != SERVING):
         return
-    desired = desired_members(draft.observed.trainer)
+    desired = _target(draft)
     change = draft.status.pending_change
     if desired == members_of(draft):
         if change is not None and change.checkpoint:
@@ -46,6 +47,21 @@ def scale(draft: Draft) -> None:
         draft.event("Scaling", f"members {membership.members} to {format_members(desired)}")
     if stopped_at_checkpoint(draft, CheckpointReason.PRE_SCALE):
         _finish(draft, "Scaled")
+
+
+def _target(draft: Draft) -> frozenset[MemberId]:
+    """Return the members to change to: those that the spec asks for, or as many of them as there is room for (ME6)."""
+    desired, in_epoch = desired_members(draft.observed.trainer), members_of(draft)
+    spec, missing = draft.observed.trainer.spec, {member for member in desired if live(draft, member) is None}
+    if spec.elastic is None or not missing or missing & in_epoch or any(m.role != "worker" for m in missing):
+        return desired
+    reachable = desired - missing
+    workers = sum(member.role == "worker" for member in reachable)
+    if workers < spec.elastic.min_workers or not draft.passed(
+        draft.status.membership.since, spec.pending_timeout_seconds
+    ):
+        return desired
+    return reachable
 
 
 def stopped_at_checkpoint(draft: Draft, reason: CheckpointReason) -> bool:
@@ -68,4 +84,4 @@ def _trains(draft: Draft) -> bool:
 
 
 def _finish(draft: Draft, reason: str) -> None:
-    next_epoch(draft, desired_members(draft.observed.trainer), reason)
+    next_epoch(draft, _target(draft), reason)

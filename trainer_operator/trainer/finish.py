@@ -63,7 +63,8 @@ def decides_success(draft: Draft, members: frozenset[MemberId]) -> set[MemberId]
     has_master = spec.topology.masters > 0
     policy = spec.success_policy or (SuccessPolicy.CHIEF if has_master else SuccessPolicy.ALL_WORKERS)
     if policy is SuccessPolicy.CHIEF:
-        return {MemberId("master", 0) if has_master else MemberId("worker", 0)}
+        workers = {member for member in members if member.role == "worker"}
+        return {MemberId("master", 0) if has_master else min(workers, default=MemberId("worker", 0))}
     return {member for member in members if member.role == "worker"}
 
 

@@ -3,7 +3,8 @@
     process ──▶ pod, same node ──▶ pod, other node ──▶ all pods ──▶ Failed
 
 Two failures on a rung within 30 minutes, or three restarts in a row without progress, lead to the next one. The first
-rung comes first because most faults are cured by it. A quiet half hour leads back to it.
+rung comes first because most faults are cured by it. A quiet half hour leads back to it. A training that still makes
+progress between its failures is never given up here; that is what budgets are for.
 """
 
 from dataclasses import dataclass, replace
@@ -76,8 +77,8 @@ def _place(draft: Draft, failure: Failure) -> Step:
     leaps = (
         count >= FAILURES_PER_RUNG or _restarts_without_progress(draft.status) >= RESTARTS_WITHOUT_PROGRESS
     )
-    exhausted = leaps and rung is Rung.GROUP
-    if leaps and not exhausted:
+    exhausted = leaps and rung is Rung.GROUP and _restarts_without_progress(draft.status) > 0
+    if leaps and rung is not Rung.GROUP:
         repeated_stall = failure.kind is FailureClass.STALL and rung is Rung.PROCESS
         rung = Rung.NODE if repeated_stall else _ORDER[_ORDER.index(rung) + 1]
         count, since = 0, now

@@ -7,6 +7,8 @@ the loss of a server moves only psEpoch: Serving ──loss──▶ Recovering 
 Everything here is pure; the new state is written to status before any agent hears of it (MG2).
 """
 
+from datetime import datetime
+
 from trainer_operator.api.status import MembershipPhase, Rollback, ServerPhase
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.topology.members import AgentView, MemberId
@@ -102,8 +104,9 @@ def advance(draft: Draft) -> None:
     membership = draft.status.membership
     desired = desired_members(draft.observed.trainer)
     if membership.epoch == 0:
-        if all(live(draft, member) for member in desired):
-            next_epoch(draft, desired, "Started")
+        chosen = forming(draft, draft.status.start_time)
+        if chosen is not None:
+            next_epoch(draft, chosen, "Started")
         return
     if membership.phase == PREPARING:
         _prepare(draft, desired)
@@ -111,29 +114,55 @@ def advance(draft: Draft) -> None:
         _recover_servers(draft)
 
 
+def forming(draft: Draft, since: datetime | None) -> frozenset[MemberId] | None:
+    """Return who could form an epoch now; None while it is right to wait (ME3, ME6).
+
+    Complete: at once. Without some workers: an elastic Trainer goes on with elastic.minWorkers or more, 15 s after
+    `since` when the others have no node, and after pendingTimeoutSeconds when they are on their way.
+    """
+    spec = draft.observed.trainer.spec
+    desired = desired_members(draft.observed.trainer)
+    present = frozenset(member for member in desired if live(draft, member) is not None)
+    if present == desired:
+        return desired
+    workers = sum(member.role == "worker" for member in present)
+    missing = desired - present
+    if spec.elastic is None or workers < spec.elastic.min_workers:
+        return None
+    if any(member.role != "worker" for member in missing):
+        return None
+    coming = any(pod.alive and pod.node for member in missing for pod in draft.observed.pods.get(member, ()))
+    wait = float(spec.pending_timeout_seconds) if coming else draft.observed.settings.partial_after
+    return present if draft.passed(since, wait) else None
+
+
 def _prepare(draft: Draft, desired: frozenset[MemberId]) -> None:
     membership = draft.status.membership
-    if members_of(draft) != desired:  # nobody trains yet, so the set may still change
-        membership.members = format_members(desired)
-    for member in desired:
+    chosen = forming(draft, membership.since)
+    if members_of(draft) != (chosen or desired):  # nobody trains yet, so the set may still change
+        membership.members = format_members(chosen or desired)
+    if chosen is None:
+        return
+    for member in chosen:
         agent = live(draft, member)
         if agent is None or agent.beat.prepared < membership.epoch:
             return
     recovery = draft.status.recovery
     if recovery is not None and not draft.passed(recovery.not_before, 0):
         return
-    undecided = [checkpoint for checkpoint in draft.observed.checkpoints if checkpoint.open]
+    # A Pending one has stored nothing, and waits itself for an epoch that trains.
+    undecided = [c for c in draft.observed.checkpoints if c.open and c.state == "Staging"]
     if undecided and not draft.passed(membership.since, 30.0):
         return
     reached = last_step(draft)
-    chosen = newest_committed(draft.observed.checkpoints)
-    step = chosen.step if chosen is not None else 0
+    source = newest_committed(draft.observed.checkpoints)
+    step = source.step if source is not None else 0
     membership.phase = ACTIVE
     membership.since = draft.observed.now
     membership.restore_step = step
-    membership.restore_from = chosen.id if chosen is not None else ""
+    membership.restore_from = source.id if source is not None else ""
     draft.records.settle()
-    membership.world = sum(member.role != "ps" for member in desired)
+    membership.world = sum(member.role != "ps" for member in chosen)
     if has_servers(draft.observed.trainer):
         membership.ps_epoch += 1
         membership.ps_phase = SERVING
@@ -142,6 +171,14 @@ def _prepare(draft: Draft, desired: frozenset[MemberId]) -> None:
         "EpochStarted",
         f"membership epoch {membership.epoch} ({membership.reason}): {membership.members} from step {step}{lost}",
     )
+    missing = desired - chosen
+    if missing:
+        draft.event(
+            "ContinuingSmaller",
+            f"{format_members(missing)} did not come, so {len(chosen)} of {len(desired)} members train; they join when "
+            "there is room, or lower topology.workers",
+            warning=True,
+        )
 
 
 def _recover_servers(draft: Draft) -> None:

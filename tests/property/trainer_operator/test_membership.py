@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from simulation.cluster import STEPS_PER_EPOCH, Cluster, rescale, trainer
 from trainer_operator.api.status import Phase, TrainerStatus
+from trainer_operator.api.trainer import Elastic
 from trainer_operator.topology.members import MemberId
+from trainer_operator.trainer.ranges import parse_members
 
 FAULTS = st.lists(
     st.one_of(
@@ -79,6 +81,8 @@ def inject(cluster: Cluster, kind: str, number: int) -> None:
             cluster.delete_pod(MemberId("ps", number))
         case "scale":
             rescale(cluster, number)
+        case "room":
+            cluster.room = number
         case "lose node":
             cluster.lose_node(number)
         case "return node":
@@ -142,10 +146,66 @@ def test_every_fault_sequence_ends_with_all_steps_trained(servers, faults):
     resume(cluster)
     if cluster.trainer.status.phase is not Phase.SUCCEEDED:
         run(cluster, [])
+    if cluster.trainer.status.reason == "RecoveryExhausted":  # new pods for all were crashed twice, too (RC6)
+        assert sum(kind.startswith("crash") for kind, _ in faults) >= 7
+        return
     assert cluster.trainer.status.phase is Phase.SUCCEEDED
     assert cluster.trainer.status.global_step == cluster.trainer.spec.epochs * STEPS_PER_EPOCH
     assert cluster.trainer.status.epochs_completed == cluster.trainer.spec.epochs
     check_steps(cluster, rollbacks)
+
+
+ELASTIC_FAULTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("wait"), st.integers(1, 40)),
+        st.tuples(st.just("crash"), st.integers(0, 4)),
+        st.tuples(st.just("delete"), st.integers(0, 4)),
+        st.tuples(st.just("scale"), st.integers(2, 5)),
+        st.tuples(st.just("room"), st.integers(0, 5)),
+    ),
+    max_size=10,
+)
+
+
+@pytest.mark.parametrize("servers", [0, 1])
+@given(faults=ELASTIC_FAULTS)
+@example(faults=[("wait", 5), ("room", 2), ("delete", 1), ("wait", 30), ("room", 4), ("wait", 30)])
+@example(faults=[("room", 2), ("wait", 30), ("scale", 5), ("wait", 40)])
+def test_an_elastic_trainer_goes_on_with_whom_there_is_room_for(servers, faults):
+    """ME3, ME6, ME7, ME8: room comes and goes; every step is trained, and no epoch has fewer than the minimum."""
+    cluster = Cluster(elastic(servers=servers, workers=4, least=2))
+    rollbacks: list[tuple[int, int]] = []
+    for kind, number in [*faults, ("room", 1000)]:
+        inject(cluster, kind, number)
+        for _ in range(number if kind == "wait" else 2):
+            watch(cluster, rollbacks)
+    for _ in range(900):
+        watch(cluster, rollbacks)
+        if cluster.trainer.status.phase in {Phase.SUCCEEDED, Phase.FAILED}:
+            break
+    if cluster.trainer.status.reason == "RecoveryExhausted":
+        assert sum(kind == "crash" for kind, _ in faults) >= 7
+        return
+    assert cluster.trainer.status.phase is Phase.SUCCEEDED, cluster.trainer.status.dump()
+    check_steps(cluster, rollbacks)
+
+
+def elastic(*, servers, workers, least):
+    made = trainer(servers=servers, workers=workers)
+    return made.model_copy(
+        update={"spec": made.spec.model_copy(update={"elastic": Elastic(min_workers=least)})}
+    )
+
+
+def watch(cluster, rollbacks):
+    """Make one pass; note rollbacks and check that an active epoch has at least elastic.minWorkers."""
+    before = cluster.trainer.status
+    after = one_pass(cluster, before)
+    if after.rollbacks > before.rollbacks:
+        rollbacks.append((after.last_rollback.from_step, after.last_rollback.to_step))
+    if after.membership.phase == "Active":
+        workers = sum(member.role == "worker" for member in parse_members(after.membership.members))
+        assert workers >= min(cluster.trainer.spec.elastic.min_workers, cluster.trainer.spec.topology.workers)
 
 
 @given(faults=FAULTS, servers=st.integers(0, 1))
