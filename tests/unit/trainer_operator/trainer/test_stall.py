@@ -1,0 +1,195 @@
+"""Stalls: what is suspicious, what is enough to act, and what is done then."""
+
+from datetime import timedelta
+
+import pytest
+
+from simulation.cluster import START, trainer
+from simulation.views import OTHER, SERVER, WORKER, active, beat, observed, pod, with_status
+from trainer_operator.api.status import Phase, ServerPhase, StallStatus
+from trainer_operator.topology.beat import DirectiveResult
+from trainer_operator.topology.members import AgentView
+from trainer_operator.topology.stepclock import StepClock
+from trainer_operator.trainer.decide import decide
+from trainer_operator.trainer.directives import directives_of
+from trainer_operator.trainer.draft import Draft, EmitEvent
+
+
+def clock(usual=1.0):
+    made = StepClock()
+    made.add([usual] * 64)
+    return made
+
+
+def late(member=WORKER, *, age, step=100, cpu=None, usual=1.0, results=None, fresh=0.5, **changes):
+    """An agent that beats, but whose last step is `age` seconds old."""
+    view = beat(member, step=step, run=1, **changes)
+    return AgentView(view, fresh, age, results or {}, clock(usual) if usual else None, cpu)
+
+
+def seen(*agents, servers=0, status=None, seconds=0.0, **changes):
+    members = "worker:0-1" + (";ps:0" if servers else "")
+    made = status or active(members, world=2, phase=Phase.RUNNING, global_step=100)
+    if servers:
+        made.membership.ps_phase = ServerPhase.SERVING
+    of = with_status(trainer(workers=2, servers=servers), made)
+    pods = [(member, pod(member)) for member in (WORKER, OTHER, *([SERVER] if servers else []))]
+    return observed(of=of, pods=pods, agents=agents, now=START + timedelta(seconds=seconds), **changes)
+
+
+def reasons(decision):
+    return [action.reason for action in decision.actions if isinstance(action, EmitEvent)]
+
+
+def both(age, **changes):
+    return late(age=age, **changes), late(OTHER, age=age, **changes)
+
+
+def test_a_late_step_is_suspicious_and_nothing_is_done():
+    """SL2, SL3."""
+    decision = decide(seen(*both(35)))
+    assert decision.status.suspects == ["worker-0", "worker-1"]
+    assert reasons(decision) == ["Suspect"]
+    assert (decision.status.failures, decision.status.stall) == (0, None)
+    assert "nothing is done yet" in next(a.message for a in decision.actions if isinstance(a, EmitEvent))
+
+
+def test_a_suspicion_is_told_once_and_ends_with_the_next_step():
+    """SL2, EV1."""
+    status = decide(seen(*both(35))).status
+    again = decide(seen(*both(40), status=status))
+    assert reasons(again) == []
+    over = decide(seen(*both(0.2), status=again.status))
+    assert over.status.suspects == []
+
+
+@pytest.mark.parametrize(
+    ("agents", "acts"),
+    [
+        (both(61, cpu=0.0), True),
+        (both(61), False),
+        (both(61, cpu=0.9), False),
+        (both(121), True),
+        (both(121, cpu=0.9), True),
+        ((late(age=61, step=99, cpu=0.01), late(OTHER, age=61, step=100)), True),
+        ((late(age=61, cpu=0.0), late(OTHER, age=1)), False),
+    ],
+    ids=[
+        "no processor time, all wait",
+        "one sign only",
+        "busy",
+        "twice as long, no evidence",
+        "twice as long, busy",
+        "fewest steps",
+        "the others go on",
+    ],
+)
+def test_two_signs_are_enough_at_the_hard_threshold_else_twice_as_long(agents, acts):
+    """SL3."""
+    assert (decide(seen(*agents)).status.stall is not None) is acts
+
+
+def test_fewest_steps_done_is_to_blame():
+    """SL4, FT05."""
+    decision = decide(seen(late(age=70, step=100, cpu=0.0), late(OTHER, age=70, step=99, cpu=0.0)))
+    assert decision.status.stall.member == "worker-1"
+    assert "finished no step for 70 s after step 99, a usual step takes 1 s" in decision.status.stall.message
+
+
+def test_stacks_of_all_are_collected_before_anything_is_restarted():
+    """SL4."""
+    first = decide(seen(*both(61, cpu=0.0)))
+    assert "StallDetected" in reasons(first)
+    assert {m: d[0].kind for m, d in first.directives.items()} == {WORKER: "DumpStacks", OTHER: "DumpStacks"}
+    assert first.status.restarts == 0
+    waiting = decide(seen(*both(62, cpu=0.0), status=first.status, seconds=1))
+    assert waiting.status.restarts == 0
+    order = first.directives[WORKER][0].id
+    told = {order: DirectiveResult(order, value={"stacks": 'File "loop.py", line 7 in recv'})}
+    done = decide(seen(*both(63, cpu=0.0, results=told), status=waiting.status, seconds=2))
+    assert done.status.restarts == 1
+    assert done.status.recovery.reason == "Stalled"
+    assert (done.status.failures, done.status.stall, done.status.suspects) == (1, None, [])
+    assert done.status.membership.epoch == 2
+    assert "line 7 in recv" in next(
+        a.message for a in done.actions if getattr(a, "reason", "") == "StackDump"
+    )
+
+
+def test_a_process_that_cannot_dump_its_stacks_is_waited_for_five_seconds():
+    """SL4: a stopped process gives none."""
+    first = decide(seen(*both(61, cpu=0.0)))
+    done = decide(seen(*both(66, cpu=0.0), status=first.status, seconds=5.1))
+    assert (done.status.restarts, done.status.recovery.reason) == (1, "Stalled")
+
+
+def test_a_stall_that_ends_by_itself_restarts_nothing():
+    """SL2."""
+    first = decide(seen(*both(61, cpu=0.0)))
+    over = decide(seen(*both(0.5), status=first.status, seconds=10))
+    assert (over.status.stall, over.status.restarts, over.status.failures) == (None, 0, 0)
+
+
+def test_clocks_stand_still_until_everybody_was_back_for_long_enough():
+    """DT6."""
+    assert decide(seen(*both(500, cpu=0.0), calm_for=10.0)).status.suspects == []
+
+
+@pytest.mark.parametrize(
+    ("phase", "age", "failed"),
+    [
+        ("init", 1700, None),
+        ("init", 1900, "StartupTimeout"),
+        ("rendezvous", 700, "StartupTimeout"),
+        ("checkpoint", 800, None),
+        ("checkpoint", 1000, "Stalled"),
+        ("eval", 3700, "Stalled"),
+        ("paused", 1e6, None),
+        ("waiting_ps", 700, "Stalled"),
+    ],
+)
+def test_other_phases_have_budgets(phase, age, failed):
+    """SL1, DT2: `startup` before the first step."""
+    agents = [
+        late(member, age=0, phase=phase, phase_age_ms=age * 1000, fresh=0) for member in (WORKER, OTHER)
+    ]
+    status = decide(seen(*agents)).status
+    if status.stall is not None:
+        status = decide(seen(*agents, status=status, seconds=6)).status
+    assert (status.recovery.reason if status.recovery is not None else None) == failed
+
+
+def test_without_steps_to_judge_by_only_half_an_hour_is_too_long():
+    """AG5."""
+    assert decide(seen(*both(800, usual=None))).status.suspects == []
+    assert decide(seen(*both(1000, usual=None))).status.suspects
+    assert decide(seen(*both(1900, usual=None, cpu=0.0))).status.stall is not None
+
+
+def test_servers_have_no_clock_of_their_own():
+    """ST4."""
+    agents = [*both(1), late(SERVER, age=10_000, cpu=0.0)]
+    status = decide(seen(*agents, servers=1)).status
+    assert (status.suspects, status.stall) == ([], None)
+
+
+def test_in_parameter_server_mode_only_the_stalled_worker_is_restarted():
+    """SL4: the running process is ended first, then another one goes."""
+    stuck = late(age=130, cpu=0.0, ps_epoch=0)
+    agents = [stuck, late(OTHER, age=1), late(SERVER, age=1)]
+    first = decide(seen(*agents, servers=1))
+    second = decide(seen(*agents, servers=1, status=first.status, seconds=6))
+    assert (second.status.restarts, second.status.membership.epoch) == (1, 1)
+    assert [order.kind for order in second.directives[WORKER]] == ["RestartProcess"]
+    assert second.directives[WORKER][0].args == {"run": 1}
+    assert "RestartProcess" not in {order.kind for order in second.directives[OTHER]}
+    third = decide(seen(*agents, servers=1, status=second.status, seconds=7))
+    assert (third.status.restarts, third.status.failures) == (1, 1), "a stall is counted once"
+
+
+def test_stacks_are_asked_for_once_per_stall():
+    """MG1."""
+    made = seen(*both(61, cpu=0.0))
+    made.trainer.status.stall = StallStatus(member="worker-0", since=START)
+    orders = directives_of(Draft(made, made.trainer.status))
+    assert len({order.id for each in orders.values() for order in each if order.kind == "DumpStacks"}) == 1
