@@ -11,11 +11,11 @@ WORKERS ?= 2
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit integration faults soak fix lint types layers rules generate check bench assets venv clean
+.PHONY: help demo test unit integration faults soak e2e e2e-assets fix lint types layers rules generate check bench assets venv clean
 MAKEFLAGS += --no-print-directory
 
 help: ## Show this list
-	@grep -E '^[a-z-]+:.*## ' '$(ROOT)/Makefile' | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z0-9-]+:.*## ' '$(ROOT)/Makefile' | sed -E 's/:.*## /\t/' | expand -t 14
 
 demo: assets ## Watch a training survive kills, lost nodes, scaling and a new leader (3 minutes)
 	@cd '$(ROOT)' && exec '$(BIN)/trainer-operator' demo $(ARGS)
@@ -32,9 +32,16 @@ integration: assets ## Run the tests on the real control plane
 faults: assets ## Run the tests in which servers, connections and processes fail
 	@cd '$(ROOT)' && exec '$(BIN)/python' -m pytest tests/faults tests/integration/runtime/test_failover.py $(ARGS)
 
-soak: assets ## Random faults under load for SECONDS (600) on OBJECTS (2000); SEED repeats a run
-	@cd '$(ROOT)' && SOAK_SECONDS='$(or $(SECONDS),600)' SOAK_SEED='$(SEED)' \
+soak: assets ## Random faults under load for SECONDS (600) on OBJECTS (2000); SEED repeats a run, RECORD=1 stores it
+	@cd '$(ROOT)' && SOAK_RECORD='$(RECORD)' SOAK_SECONDS='$(or $(SECONDS),600)' SOAK_SEED='$(SEED)' \
 	  SOAK_OBJECTS='$(or $(OBJECTS),$(if $(SECONDS),500,2000))' '$(BIN)/python' -m pytest tests/soak -s $(ARGS)
+
+e2e: venv ## Train in containers of a real kubelet, which is built the first time (root; then 3 minutes)
+	@cd '$(ROOT)' && exec '$(BIN)/python' -m trainer_operator.devcluster.realnode $(E2E) -- \
+	  '$(BIN)/python' -m pytest tests/e2e $(ARGS)
+
+e2e-assets: venv ## Build what `make e2e` needs, together with the control plane
+	@cd '$(ROOT)' && exec '$(BIN)/python' -m trainer_operator.devcluster.realnode --prepare-only $(E2E)
 
 fix: venv ## Format, and fix what can be fixed
 	@cd '$(ROOT)' && '$(BIN)/ruff' check --fix --quiet $(CODE); '$(BIN)/ruff' format $(CODE)
