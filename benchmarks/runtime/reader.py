@@ -15,6 +15,7 @@ import tracemalloc
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import aiohttp
 import uvloop
 
 from benchmarks.child import python
@@ -26,11 +27,16 @@ from runtime.tasks import TaskScope
 __all__ = ["KINDS", "command"]
 
 KINDS = {
+    "idle": "control: the same loop, nothing to do",
+    "discard": "control: reads the stream and throws it away",
     "struct": "ours, projected pods",
     "dict": "ours, dicts",
     "kubernetes-asyncio": "kubernetes-asyncio, watch and models",
 }
 """What can be measured here, and what tables call it."""
+
+IDLE_RATE = 2_000
+"""Updates a second whose time a loop with nothing to do lets pass."""
 
 _SAMPLE = 0.005  # seconds between looks at the loop's lag
 
@@ -96,6 +102,27 @@ class Lag:
         return {name: 1000 * max(0.0, value) for name, value in picked.items()}
 
 
+class Collections:
+    """How long the garbage collector has held everything up."""
+
+    def __init__(self) -> None:
+        self._began = 0.0
+        self._spans = [0.0]
+
+    def __call__(self, phase: str, info: dict[str, int]) -> None:  # noqa: ARG002  # the collector's interface
+        """Hear of a collection's begin and end."""
+        now = time.perf_counter()
+        if phase == "start":
+            self._began = now
+        else:
+            self._spans.append(now - self._began)
+
+    def take(self) -> dict[str, float]:
+        """Return the sum and the longest in milliseconds since the last call."""
+        spans, self._spans = self._spans, [0.0]
+        return {"sum": 1000 * sum(spans), "max": 1000 * max(spans)}
+
+
 Report = Callable[[], None]
 
 
@@ -112,6 +139,18 @@ async def _informer(kind: str, server: str, gauge: Gauge, *, synced: Report) -> 
         await gauge.done.wait()
         running.cancel()
         scope.cancel()
+
+
+async def _discard(server: str, gauge: Gauge, *, synced: Report) -> None:
+    address = f"{server}/api/v1/pods"
+    async with aiohttp.ClientSession() as session:
+        synced()
+        async with session.get(address, params={"watch": "true"}) as answer:
+            async for chunk in answer.content.iter_any():
+                for _ in range(chunk.count(b"\n")):
+                    gauge.on_update(None, None)
+                if gauge.done.is_set():
+                    break
 
 
 async def _models(server: str, gauge: Gauge, *, synced: Report) -> None:
@@ -136,7 +175,8 @@ async def _models(server: str, gauge: Gauge, *, synced: Report) -> None:
 
 async def measure(kind: str, server: str, *, events: int, traced: bool) -> dict[str, Any]:
     """Fill the cache, follow the updates and return the figures."""
-    gauge, lag, figures = Gauge(events), Lag(), dict[str, Any]()
+    gauge, lag, collections, figures = Gauge(events), Lag(), Collections(), dict[str, Any]()
+    gc.callbacks.append(collections)
     if events == 0:
         gauge.done.set()
     if traced:
@@ -146,6 +186,7 @@ async def measure(kind: str, server: str, *, events: int, traced: bool) -> dict[
     def synced() -> None:
         now, cpu = _now()
         figures.update(sync_seconds=now - begun, sync_cpu=cpu - cpu_before, sync_lag=lag.take())
+        collections.take()
         if traced:
             gc.collect()
             figures["heap_bytes"] = tracemalloc.get_traced_memory()[0]
@@ -153,15 +194,19 @@ async def measure(kind: str, server: str, *, events: int, traced: bool) -> dict[
     run: Awaitable[None]
     if kind == "kubernetes-asyncio":
         run = _models(server, gauge, synced=synced) if events else _listed(server, synced)
+    elif kind == "discard":
+        run = _discard(server, gauge, synced=synced)
+    elif kind == "idle":
+        run = asyncio.sleep(events / IDLE_RATE)
     else:
         run = _informer(kind, server, gauge, synced=synced)
     async with TaskScope() as scope:
         scope.spawn(lag.run(), name="lag")
         await run
         scope.cancel()
-    figures["lag"] = lag.take()
+    figures["lag"], figures["collections"] = lag.take(), collections.take()
     figures["peak_rss"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {**figures, **(gauge.figures() if events else {})}
+    return {**figures, **(gauge.figures() if events and kind != "idle" else {})}
 
 
 async def _listed(server: str, synced: Report) -> None:

@@ -17,6 +17,7 @@ from runtime.cache.telemetry import CacheMetrics, Uncounted
 from runtime.cache.transform import codec_for
 from runtime.clock import Clock, SystemClock
 from runtime.errors import RuntimeFault
+from runtime.eventloop import collect_by_time
 from runtime.objects import JsonObject, Resource
 from runtime.tasks import TaskScope
 
@@ -61,6 +62,7 @@ class Informers:
         self._streaming = StreamingLists(allowed=streaming)
         self._informers: dict[_Identity, Informer[Any]] = {}
         self._scope: TaskScope | None = None
+        self._is_frozen = False
 
     @overload
     def informer(
@@ -138,7 +140,7 @@ class Informers:
                     asyncio.get_running_loop().create_future()
                 )  # even without informers, only a cancel ends this
             finally:
-                self._scope = None
+                self._scope, self._is_frozen = None, False
 
     @property
     def has_synced(self) -> bool:
@@ -160,12 +162,16 @@ class Informers:
             raise CacheNotSynced(f"not filled within {timeout:g} s: {names}") from None
 
     def freeze(self) -> None:
-        """Take what is cached now out of the garbage collector's walks (S10, PY1).
+        """Take what is cached now out of the garbage collector's walks, for the whole process (S10, PY1).
 
-        Collecting first matters: garbage that is alive at the freeze is never reclaimed.
+        Collecting first matters: garbage that is alive at the freeze is never reclaimed. What replaces the frozen
+        objects is walked over again, so while the informers run full collections also come by time alone.
         """
         gc.collect()
         gc.freeze()
+        if self._scope is not None and not self._is_frozen:
+            self._is_frozen = True
+            self._scope.spawn(collect_by_time(self._clock), name="full collections")
 
     def _start(self, scope: TaskScope, informer: Informer[Any]) -> None:
         scope.spawn(informer.run(), name=f"informer {informer.resource}")
