@@ -1,8 +1,8 @@
 """The fence: a token that says until when this process may write (L6, L9).
 
 A leader that stalls must not write after another process has taken over. The elector extends the fence after
-each renewal; the client asks the fence before each mutating request and caps that request shortly after
-``valid_until``. The fence lives below the client so that the client can check it without knowing of elections.
+each renewal; the client asks the fence before each mutating request and caps that request where a rival may write
+at the earliest: at ``valid_until`` plus the grace that the lease's terms leave. The fence lives below the client so that the client can check it without knowing of elections.
 
 A fence goes through three states and never back::
 
@@ -22,12 +22,6 @@ from typing import Protocol
 from runtime.clock import Clock
 from runtime.errors import RuntimeFault
 
-IN_FLIGHT_GRACE = 5.0
-"""Seconds after ``valid_until`` by which a request begun in time must have ended (L6).
-
-With a lease of 15 s and a renew deadline of 10 s this is the moment when a rival may write at the earliest.
-"""
-
 
 class LeadershipLost(RuntimeFault):
     """A write was refused because this process is not, or no longer, the leader."""
@@ -45,6 +39,9 @@ class WriteFence(Protocol):
     def remaining(self, now: float) -> float:
         """Return for how many seconds from `now` writing stays allowed; 0.0 if it is not."""
 
+    def time_to_end(self, now: float) -> float:
+        """Return within how many seconds from `now` a write that begins now must have ended (L6)."""
+
 
 class Fence:
     """A write permission with an end, shared between the elector's thread and all clients."""
@@ -53,10 +50,13 @@ class Fence:
         self._clock = clock
         self._lock = threading.Lock()
         self._valid_until: float | None = None
+        self._grace = 0.0
         self._closed_because: str | None = None
 
-    def open(self, valid_until: float) -> bool:
+    def open(self, valid_until: float, *, grace: float = 0.0) -> bool:
         """Allow writing until `valid_until` (monotonic); extend if already open.
+
+        `grace` is for how many seconds after that no rival can write yet, so that a write begun in time may end.
 
         Guarantees: never shortens the permission and never re-opens a closed or expired fence.
         Returns False when the fence is closed for good, which the caller must treat as lost leadership.
@@ -66,6 +66,7 @@ class Fence:
                 return False
             if self._valid_until is None or valid_until > self._valid_until:
                 self._valid_until = valid_until
+                self._grace = max(0.0, grace)
             return True
 
     def close(self, reason: str = "the fence was closed") -> None:
@@ -94,6 +95,12 @@ class Fence:
                 return 0.0
             return max(0.0, self._valid_until - now)
 
+    def time_to_end(self, now: float) -> float:
+        """Return within how many seconds from `now` a write that begins now must have ended (L6)."""
+        with self._lock:
+            grace = self._grace
+        return self.remaining(now) + grace
+
     @property
     def is_open(self) -> bool:
         """Whether a write would be allowed now."""
@@ -115,5 +122,10 @@ class AlwaysOpen:
 
     def remaining(self, now: float) -> float:
         """Return infinity: writing never ends, whatever `now` is."""
+        del now
+        return float("inf")
+
+    def time_to_end(self, now: float) -> float:
+        """Return infinity: only the client's own limits hold."""
         del now
         return float("inf")

@@ -23,7 +23,7 @@ from runtime.client.telemetry import RequestMetrics
 from runtime.client.throttle import Throttle
 from runtime.client.transport import Transport
 from runtime.clock import Clock
-from runtime.fence import IN_FLIGHT_GRACE, WriteFence
+from runtime.fence import WriteFence
 
 __all__ = ["Exchange", "Request"]
 
@@ -150,7 +150,7 @@ class Exchange:
             fence = self._fence if request.method in _MUTATING else None
             if fence is not None:  # last of all, for the waits above may have outlived the permission
                 fence.check()
-                total = min(total, fence.remaining(started) + IN_FLIGHT_GRACE)
+                total = min(total, fence.time_to_end(started))
             try:
                 async with (
                     asyncio.timeout(total),

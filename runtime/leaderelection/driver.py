@@ -135,7 +135,7 @@ class ElectionDriver:
         for action in actions:
             match action:
                 case Extend(valid_until):
-                    if not self._fence.open(valid_until):
+                    if not self._fence.open(valid_until, grace=self._terms.in_flight_grace):
                         return Refused()  # it expired between the step and here
                     self._announce()
                 case Shut(reason):

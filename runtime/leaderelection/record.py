@@ -14,7 +14,7 @@ from typing import Any
 from runtime.clock import format_microtime, parse_time
 from runtime.objects import LEASES, JsonObject, resource_version_of
 
-__all__ = ["Lease", "lease_from_object", "lease_to_object"]
+__all__ = ["Lease", "lease_from_object", "lease_to_object", "recorded_duration"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,11 @@ def lease_from_object(obj: JsonObject) -> Lease:
     )
 
 
+def recorded_duration(seconds: float) -> int:
+    """Return a duration as the object can hold it: whole seconds, at least one."""
+    return max(1, round(seconds))
+
+
 def lease_to_object(lease: Lease, *, namespace: str, name: str) -> dict[str, Any]:
     """Write a Lease; an empty holder is left out, as the API wants it."""
     metadata = dict(lease.origin.get("metadata") or {})
@@ -64,7 +69,7 @@ def lease_to_object(lease: Lease, *, namespace: str, name: str) -> dict[str, Any
     if lease.version:
         metadata["resourceVersion"] = lease.version
     spec = dict(lease.origin.get("spec") or {})
-    spec.update(leaseDurationSeconds=max(1, round(lease.duration)), leaseTransitions=lease.transitions)
+    spec.update(leaseDurationSeconds=recorded_duration(lease.duration), leaseTransitions=lease.transitions)
     for key, value in (
         ("holderIdentity", lease.holder or None),
         ("acquireTime", lease.acquired and format_microtime(lease.acquired)),

@@ -36,7 +36,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from runtime.errors import ConfigurationInvalid
-from runtime.leaderelection.record import Lease
+from runtime.leaderelection.record import Lease, recorded_duration
 
 __all__ = [
     "JITTER",
@@ -98,6 +98,16 @@ class Terms:
                 "leader election needs lease duration > renew deadline > retry period x "
                 f"{JITTER}, got {self.lease_duration}, {self.renew_deadline}, {self.retry_period}"
             )
+
+    @property
+    def in_flight_grace(self) -> float:
+        """Seconds after the right to write has ended in which no rival can have it yet (L6).
+
+        A rival waits for the duration in the record, which is in whole seconds, from when it saw the renewal, and
+        that is no earlier than it was sent.
+        """
+        lease = min(self.lease_duration, recorded_duration(self.lease_duration))
+        return max(0.0, lease - self.renew_deadline)
 
 
 # States

@@ -227,8 +227,8 @@ async def test_a_write_that_outlives_leadership_is_cut_and_says_so(api):
             if self.checks > 1:
                 raise LeadershipLost("the lease ran out")
 
-        def remaining(self, now):
-            return -4.7
+        def time_to_end(self, now):
+            return 0.3
 
     api.plan("POST", Stall())
     async with Client(api.config(), fence=Ended()) as client:

@@ -14,7 +14,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.fence import IN_FLIGHT_GRACE, Fence
+from runtime.fence import Fence
 from runtime.leaderelection.driver import ATTEMPT_TIMEOUT
 from runtime.leaderelection.record import Lease
 from runtime.leaderelection.step import (
@@ -155,9 +155,9 @@ class Elector:
         world = self.world
         for position, (elector, opened, _) in enumerate(world.writers):
             if elector is self:
-                world.writers[position] = (self, opened, until + IN_FLIGHT_GRACE)
+                world.writers[position] = (self, opened, until + self.terms.in_flight_grace)
                 return
-        world.writers.append((self, world.now, until + IN_FLIGHT_GRACE))
+        world.writers.append((self, world.now, until + self.terms.in_flight_grace))
 
     def end_writer(self):
         """A stop comes after every guarded request has ended; a loss lets them run into their cap."""

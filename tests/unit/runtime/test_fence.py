@@ -6,6 +6,7 @@ import pytest
 
 from runtime.errors import RuntimeFault
 from runtime.fence import AlwaysOpen, Fence, LeadershipLost
+from runtime.leaderelection.step import Terms
 from runtime.testing.clock import SimClock
 
 
@@ -108,3 +109,28 @@ def test_without_election_writing_never_ends():
 def test_lost_leadership_is_a_fault_of_the_runtime():
     """Style §7."""
     assert issubclass(LeadershipLost, RuntimeFault)
+
+
+def test_a_write_must_end_when_the_terms_of_the_lease_let_a_rival_write():
+    """L6: the grace is what the terms leave between the two, not a constant."""
+    clock = SimClock(0.0)
+    fence = Fence(clock)
+    assert fence.time_to_end(clock.monotonic()) == 0.0
+    fence.open(10, grace=Terms("me").in_flight_grace)
+    clock.advance(4)
+    assert fence.time_to_end(clock.monotonic()) == 6 + 5
+    quick = Fence(clock)
+    quick.open(6, grace=Terms("me", lease_duration=3, renew_deadline=2, retry_period=0.5).in_flight_grace)
+    assert quick.time_to_end(clock.monotonic()) == 2 + 1
+
+
+def test_a_lease_whose_record_is_rounded_down_leaves_less_grace():
+    """L6: a rival goes by the record, which is in whole seconds."""
+    assert Terms("me", lease_duration=3.4, renew_deadline=2.5, retry_period=0.5).in_flight_grace == 0.5
+    assert Terms("me", lease_duration=2.4, renew_deadline=2.2, retry_period=0.5).in_flight_grace == 0.0
+    assert Terms("me", lease_duration=2.6, renew_deadline=2.0, retry_period=0.5).in_flight_grace == 2.6 - 2.0
+
+
+def test_a_process_without_election_has_no_end():
+    """L6."""
+    assert AlwaysOpen().time_to_end(1.0) == float("inf")
