@@ -96,9 +96,7 @@ async def start_cluster(cluster: Cluster, settings: Settings, detail: Callable[[
 async def install_operator(cluster: Cluster) -> None:
     """Apply the CRDs and the operator's namespace, account and roles."""
     await asyncio.to_thread(cluster.kubectl, "apply", "-k", str(DEPLOYMENT))
-    await asyncio.to_thread(
-        cluster.kubectl, "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"
-    )
+    await asyncio.to_thread(cluster.kubectl.wait_established)
 
 
 async def prepare_operators(cluster: Cluster, deployment: Deployment) -> Operators:

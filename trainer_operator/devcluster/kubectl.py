@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +51,23 @@ class Kubectl:
             raise KubectlFailed(
                 f"kubectl {' '.join(arguments)} did not end within {timeout:.0f} s", returncode=-1
             ) from None
+
+    def wait_established(self, *, timeout: float = 60.0) -> None:
+        """Wait until the API server serves all custom resources.
+
+        kubectl's own wait fails on a definition that is so new that its conditions are null, so it is asked again.
+        Raises: KubectlFailed with what kubectl said last.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                self("wait", "--for=condition=Established", "crd", "--all", f"--timeout={timeout:.0f}s")
+            except KubectlFailed as failed:
+                if "accessor error" not in str(failed) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+            else:
+                return
 
     def environ(self) -> dict[str, str]:
         """Return the environment that points kubectl to the cluster."""

@@ -9,7 +9,6 @@ from trainer_operator.devcluster.kubectl import Kubectl
 
 ROOT = Path(__file__).parents[3]
 CRDS = ROOT / "crds"
-NAMES = ("trainers", "trainingprofiles", "checkpoints")
 
 
 @pytest.fixture(scope="session")
@@ -17,8 +16,7 @@ def installed(control_plane):
     """What two plain client-side applies of `crds/` printed, one after the other."""
     kubectl = Kubectl(control_plane.assets.path("kubectl"), control_plane.kubeconfig)
     outputs = (kubectl("apply", "-k", str(CRDS)), kubectl("apply", "-k", str(CRDS)))
-    names = [f"crd/{name}.trainer.operator.kubeflow.org" for name in NAMES]
-    kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+    kubectl.wait_established()
     deadline = time.monotonic() + 30
     while not control_plane.admin.is_ok("/apis/trainer.operator.kubeflow.org/v1alpha1/trainers"):
         assert time.monotonic() < deadline, "the API server doesn't serve our kinds after 30 s"

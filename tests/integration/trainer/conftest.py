@@ -106,7 +106,7 @@ def world(tmp_path_factory):
     try:
         world = World(cluster, folder, cluster.kubectl)
         world.kubectl("apply", "-k", str(ROOT / "crds"))
-        world.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        world.kubectl.wait_established()
         world.kubectl("apply", "-k", str(ROOT / "deploy" / "base"))
         token = world.kubectl("create", "token", "trainer-operator", "-n", NAMESPACE, "--duration=2h").strip()
         kubeconfig = folder / "operator.kubeconfig"
