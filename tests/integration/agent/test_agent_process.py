@@ -238,9 +238,32 @@ def test_stacks_are_dumped_to_the_log_and_the_process_goes_on(operator, start_ag
     agent = start_agent("worker", 0, loop(3, 0.01, "hang"))
     operator.result(begin(operator))
     operator.wait(lambda: operator.beat("worker-0").get("step") == 3)
-    assert operator.result(operator.want("worker-0", "dump", "DumpStacks"))["ok"]
+    told = operator.result(operator.want("worker-0", "dump", "DumpStacks"))
+    assert told["ok"]
+    assert "loop.py" in told["value"]["stacks"]
     wait_until(lambda: "loop.py" in agent.log and "most recent call first" in agent.log)
     assert operator.beat("worker-0")["proc"] == "running"
+
+
+def test_a_run_that_was_given_up_is_ended_and_no_other(operator, start_agent):
+    """SL4, MG1: an order that comes late must not hit the next run."""
+    start_agent("worker", 0, loop(100000, 0.01))
+    operator.result(begin(operator))
+    operator.wait(lambda: operator.beat("worker-0").get("step", 0) > 3)
+    run = operator.beat("worker-0")["run"]
+    other = operator.result(operator.want("worker-0", "other", "RestartProcess", run=run - 1))
+    assert (other["ok"], other["value"]) == (True, {"ended": False})
+    ended = operator.result(operator.want("worker-0", "this", "RestartProcess", run=run))
+    assert ended["value"] == {"ended": True}
+    operator.wait(lambda: operator.beat("worker-0")["proc"] == "exited")
+    assert operator.beat("worker-0")["exit"]["sig"] == 15
+
+
+def test_beats_tell_the_processor_time_of_the_process(operator, start_agent):
+    """SL3."""
+    start_agent("worker", 0, loop(100000, 0.0))
+    operator.result(begin(operator))
+    operator.wait(lambda: (operator.beat("worker-0").get("cpuTicks") or 0) > 10)
 
 
 def test_malformed_and_unknown_directives_end_in_an_error_and_nothing_else(operator, start_agent):
