@@ -53,7 +53,7 @@ class Operator:
         return self
 
     def wait_ready(self):
-        eventually(lambda: self.page("/readyz") is not None, 30, f"{self.name} ready")
+        eventually(lambda: self.page("/readyz") is not None, 90, f"{self.name} ready")
         return self
 
     def page(self, path):
@@ -132,7 +132,7 @@ def world(tmp_path_factory):
             world.operators.append(Operator(f"operator-{number}", command, folder, health))
         for operator in world.operators:
             operator.start().wait_ready()
-        eventually(world.leader, 30, "a leader")
+        eventually(world.leader, 90, "a leader")
         yield world
         for operator in world.operators:
             if operator.process.exit_code() is None:
