@@ -314,7 +314,7 @@ class _View:
             wanted = orders.save(
                 status,
                 self.holders,
-                pause=self.checkpoint.spec.pause,
+                pause=self._pauses(),
                 replication=self.replication,
                 world=len(self._in_epoch),
             )
@@ -335,6 +335,18 @@ class _View:
         if store:
             wanted[executor] = (*wanted.get(executor, ()), *map(self._again, store))
         return wanted
+
+    def _pauses(self) -> bool:
+        """Whether members wait at its step: only while the change that asked for it is under way.
+
+        A change that a failure overtook leaves its checkpoint Pending; in the next epoch nobody would let the members
+        go on. A Trainer that is older than the checkpoint in the cache does not know of the change yet.
+        """
+        name, status = self.checkpoint.metadata.name, self.trainer.status
+        flight, change = status.checkpoint_in_flight, status.pending_change
+        is_known = flight is not None and flight.name == name
+        is_wanted = change is not None and change.checkpoint == name
+        return self.checkpoint.spec.pause and (is_wanted or not is_known)
 
     def _trains(self) -> bool:
         membership = self.trainer.status.membership

@@ -11,6 +11,7 @@ from trainer_operator.api.status import PendingChange
 from trainer_operator.topology.members import MemberId
 from trainer_operator.trainer.checkpoints import can_store, request_checkpoint
 from trainer_operator.trainer.draft import Draft
+from trainer_operator.trainer.failures import in_grace
 from trainer_operator.trainer.membership import (
     ACTIVE,
     SERVING,
@@ -67,8 +68,10 @@ def _target(draft: Draft) -> frozenset[MemberId]:
 def stopped_at_checkpoint(draft: Draft, reason: CheckpointReason) -> bool:
     """Whether the epoch may end: its state is committed, or cannot be within the time allowed."""
     change = draft.status.pending_change
-    if change is None or not can_store(draft) or not _trains(draft):
+    if change is None or not can_store(draft):
         return True
+    if not _trains(draft):
+        return not _may_be_unheard(draft)
     if change.checkpoint:
         mine = next((c for c in draft.observed.checkpoints if c.name == change.checkpoint), None)
         if mine is not None and not mine.open:
@@ -81,6 +84,17 @@ def stopped_at_checkpoint(draft: Draft, reason: CheckpointReason) -> bool:
 def _trains(draft: Draft) -> bool:
     agents = (live(draft, member) for member in members_of(draft))
     return any(agent is not None and agent.running for agent in agents)
+
+
+def _may_be_unheard(draft: Draft) -> bool:
+    """Whether a leader is too young to know that nobody trains: a member's pod lives, its agent was not heard yet."""
+    if not in_grace(draft.observed):
+        return False
+    members = members_of(draft) - draft.observed.agents.keys()
+    unheard = any(pod.alive for member in members for pod in draft.observed.pods.get(member, ()))
+    if unheard:
+        draft.look_again(1.0)
+    return unheard
 
 
 def _finish(draft: Draft, reason: str) -> None:

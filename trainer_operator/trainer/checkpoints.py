@@ -6,7 +6,7 @@ a leader that died in between is followed by one that creates the same object.
 
 from trainer_operator.api.bucket import S3Bucket, parse_bucket
 from trainer_operator.api.checkpoint import CheckpointReason
-from trainer_operator.api.status import CheckpointInFlight, LastCheckpoint
+from trainer_operator.api.status import CheckpointInFlight, LastCheckpoint, Phase
 from trainer_operator.trainer.draft import CreateCheckpoint, Draft
 from trainer_operator.trainer.membership import (
     ACTIVE,
@@ -18,6 +18,7 @@ from trainer_operator.trainer.membership import (
 )
 
 FAILED_ATTEMPT_DELAY = 30.0
+AT_REST = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.SUSPENDED})
 
 
 def follow(draft: Draft) -> None:
@@ -32,7 +33,9 @@ def follow(draft: Draft) -> None:
     if flight is None:
         return
     mine = next((c for c in draft.observed.checkpoints if c.name == flight.name), None)
-    if mine is None:
+    if mine is None and status.phase in AT_REST:
+        status.checkpoint_in_flight = None  # nobody is left to take it (TR05)
+    elif mine is None:
         draft.actions.append(CreateCheckpoint(flight.name, flight.reason, flight.pause))
     elif not mine.open:
         status.checkpoint_failures = status.checkpoint_failures + 1 if mine.aborted else 0

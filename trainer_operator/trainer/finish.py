@@ -131,7 +131,11 @@ def suspend(draft: Draft) -> None:
         return
     if status.membership.phase == ACTIVE:
         if status.pending_change is None or status.pending_change.reason != "Suspend":
-            status.pending_change = PendingChange(reason="Suspend", since=draft.observed.now)
+            # Members may already wait at the checkpoint of a change that this one replaces.
+            begun = status.pending_change.checkpoint if status.pending_change is not None else ""
+            status.pending_change = PendingChange(
+                reason="Suspend", since=draft.observed.now, checkpoint=begun
+            )
             draft.event("Suspending", "spec.suspend is set: a checkpoint is taken, then the pods go")
         if not stopped_at_checkpoint(draft, CheckpointReason.PRE_EVICT):
             return

@@ -402,3 +402,24 @@ async def test_an_object_that_cannot_be_read_stops_nothing(case):
 )
 def test_sizes_are_written_for_people(count, text):
     assert human_size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("flight", "change", "pauses"),
+    [("mine", "mine", True), ("mine", None, False), ("mine", "other", False), (None, None, True)],
+)
+async def test_members_wait_only_for_the_change_that_asked_for_it(flight, change, pauses):
+    """ME7, RC8: in an epoch after that of the change nobody would let them go on; an older Trainer knows nothing yet."""
+    case = await Case().start()
+    await case.ask(pause=True)
+    found = case.world.api.log.get(TRAINERS, KEY)
+    if flight is not None:
+        found["status"]["checkpointInFlight"] = {"name": flight, "since": "2026-01-01T00:00:00Z"}
+    if change is not None:
+        pending = {"reason": "Scale", "since": "2026-01-01T00:00:00Z", "checkpoint": change}
+        found["status"]["pendingChange"] = pending
+    case.world.api.log.put(TRAINERS, found)
+    await case.look()
+    directives = case.operator.members.reply(case.world.uid, W0, term=0)["directives"]
+    (order,) = (directive for directive in directives if directive["kind"] == "Checkpoint")
+    assert order["args"]["pause"] is pauses

@@ -6,7 +6,7 @@ import pytest
 
 from simulation.cluster import START, Cluster, trainer
 from simulation.views import OTHER, WORKER, active, agent, exited, observed, pod, with_spec, with_status
-from trainer_operator.api.status import MembershipPhase, Phase
+from trainer_operator.api.status import CheckpointInFlight, MembershipPhase, PendingChange, Phase
 from trainer_operator.api.trainer import CleanPodPolicy, SuccessPolicy
 from trainer_operator.topology.members import MemberId
 from trainer_operator.trainer.decide import decide
@@ -312,6 +312,47 @@ def test_a_suspended_trainer_writes_nothing_and_keeps_no_pod():
         decision = cluster.reconcile()
         assert decision.actions == ()
         assert cluster.trainer.status.dump() == before
+
+
+def test_a_new_leader_hears_the_members_before_it_suspends():
+    """RC8, ME7: right after a change of leaders nobody was heard yet, and yet everybody may train."""
+    of = with_spec(with_status(trainer(), active("worker:0-1", world=2)), suspend=True)
+    young = {"of": of, "pods": pods_of(WORKER, OTHER), "led_for": 1.0}
+    decision = decide(observed(**young))
+    assert decision.status.phase is not Phase.SUSPENDED
+    assert deletes(decision) == []
+    assert decision.wake is not None
+    ended = [agent(member, **exited(1)) for member in (WORKER, OTHER)]
+    assert decide(observed(**young, agents=ended)).status.phase is Phase.SUSPENDED
+    assert decide(observed(**{**young, "led_for": 60.0})).status.phase is Phase.SUSPENDED
+
+
+def test_a_suspend_goes_on_from_the_checkpoint_of_the_change_that_it_replaces():
+    """ME7: the members may wait at its step, so that another one would never be reached."""
+    change = PendingChange(reason="Scale", since=START, checkpoint="t-c00001")
+    status = active("worker:0-1", world=2, pending_change=change)
+    of = with_spec(with_status(trainer(workers=3), status), suspend=True)
+    decision = decide(
+        observed(
+            of=of,
+            pods=pods_of(WORKER, OTHER),
+            agents=[agent(), agent(OTHER)],
+            checkpoints=(open_checkpoint(),),
+        )
+    )
+    found = decision.status.pending_change
+    assert (found.reason, found.checkpoint) == ("Suspend", "t-c00001")
+
+
+@pytest.mark.parametrize("phase", [Phase.SUCCEEDED, Phase.SUSPENDED])
+def test_a_trainer_at_rest_makes_no_checkpoint_that_was_still_to_be_made(phase):
+    """TR05: its leader died between the status that names it and its creation."""
+    flight = CheckpointInFlight(name="t-c00001", since=START)
+    status = active("worker:0", world=1, phase=phase, completion_time=START, checkpoint_in_flight=flight)
+    of = with_spec(with_status(trainer(workers=1), status), suspend=phase is Phase.SUSPENDED)
+    decision = decide(observed(of=of))
+    assert CreateCheckpoint not in kinds(decision)
+    assert decision.status.checkpoint_in_flight is None
 
 
 def test_time_to_live_does_not_touch_a_suspended_trainer():

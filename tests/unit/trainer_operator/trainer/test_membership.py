@@ -324,6 +324,17 @@ def test_an_epoch_waits_for_a_checkpoint_that_is_being_decided():
     advance(cluster, until=lambda: membership(cluster).phase == "Active", at_most=40)
 
 
+def test_an_epoch_does_not_wait_for_a_checkpoint_that_waits_for_the_epoch():
+    """LT1, CS10: a Pending one has stored nothing, and is taken once members train again."""
+    cluster = running(workers=2)
+    cluster.checkpoints["mine"] = CheckpointView("mine", "", 0, "Pending", "Unknown", "Interval", sequence=0)
+    cluster.crash(W0)
+    began = cluster.now
+    cluster._commit = lambda: None
+    advance(cluster, until=lambda: membership(cluster).epoch == 2 and membership(cluster).phase == "Active")
+    assert (cluster.now - began).total_seconds() < 15
+
+
 # -- scaling
 
 
