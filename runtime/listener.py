@@ -64,6 +64,7 @@ class TlsListener:
         self._socket: socket.socket | None = None
         self._reading = False
         self._handshakes = TaskBag()
+        self._accepted: set[socket.socket] = set()
         self._open: dict[asyncio.BaseProtocol, asyncio.Transport] = {}
         self._silent: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = {}
         self._log = get_logger("runtime.listener")
@@ -96,6 +97,9 @@ class TlsListener:
             self._reading = False
         listening.close()
         await self._handshakes.close()
+        for connection in self._accepted:  # cancelled before its first step, a task has no chance to close it
+            connection.close()
+        self._accepted.clear()
         await self._runner.cleanup()
         for timer in self._silent.values():
             timer.cancel()
@@ -138,10 +142,12 @@ class TlsListener:
             self._log.error("cannot accept a connection", error=str(error))
             return
         connection.setblocking(False)
+        self._accepted.add(connection)
         self._handshakes.spawn(self._shake_hands(connection), name="tls-handshake")
         self._listen()
 
     async def _shake_hands(self, connection: socket.socket) -> None:
+        self._accepted.discard(connection)
         server = self._runner.server
         if server is None:
             connection.close()

@@ -154,3 +154,24 @@ async def test_stopping_leaves_no_socket_whatever_its_clients_are_doing(authorit
         del server, silent_reader, silent, reader, rude
         gc.collect()
     assert [str(each.message) for each in told] == []
+
+
+async def test_stopping_closes_a_connection_whose_handshake_has_not_begun(context):
+    """Its task is cancelled before the first step, so nobody else could close it."""
+    server = TlsListener(application(), context=context)
+    await server.start("127.0.0.1", 0)
+    client = socket.create_connection(
+        ("127.0.0.1", server.port)
+    )  # the kernel answers; the loop has no turn yet
+    client.setblocking(False)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        async with asyncio.timeout(30):
+            while not server._accepted:
+                await asyncio.sleep(0)
+        await server.stop()
+        assert await closed_by_server(client)
+        client.close()
+        del server
+        gc.collect()
+    assert [str(each.message) for each in told] == []
