@@ -193,9 +193,10 @@ class FaultProxy:
         path: str = "",
         agent: str = "",
         times: int | None = None,
+        spare: int = 0,
     ) -> Rule:
-        """Let a fault befall requests from now on; see :class:`Rule`."""
-        rule = Rule(fault, frozenset(verbs), path, agent, times)
+        """Let a fault befall requests from now on, after the first `spare`; see :class:`Rule`."""
+        rule = Rule(fault, frozenset(verbs), path, agent, times, spare)
         self._rules.append(rule)
         return rule
 
@@ -288,6 +289,9 @@ class FaultProxy:
         self.asked_all.append(asked)
         body = await request.read()
         rule = next((rule for rule in self._rules if rule.applies(asked)), None)
+        if rule is not None and rule.spare > 0:
+            rule.spare -= 1
+            rule = None
         if rule is not None:
             rule.hits += 1
         fault = rule.fault if rule is not None else None

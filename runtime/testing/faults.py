@@ -127,6 +127,8 @@ class Rule:
     """A part of the User-Agent."""
     times: int | None = None
     """None for as long as the rule is not withdrawn."""
+    spare: int = 0
+    """How many requests that it applies to still pass before it befalls one."""
     hits: int = field(default=0, init=False)
     """How many requests it has befallen."""
 
