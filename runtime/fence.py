@@ -2,7 +2,9 @@
 
 A leader that stalls must not write after another process has taken over. The elector extends the fence after
 each renewal; the client asks the fence before each mutating request and caps that request where a rival may write
-at the earliest: at ``valid_until`` plus the grace that the lease's terms leave. The fence lives below the client so that the client can check it without knowing of elections.
+at the earliest: at ``valid_until`` plus the grace that the lease's terms leave. A process that is stopped between
+the check and the send is ended by the kernel at that same moment (`leaderelection.deadline`). The fence lives below
+the client so that the client can check it without knowing of elections.
 
 A fence goes through three states and never back::
 

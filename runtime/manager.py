@@ -162,6 +162,11 @@ class Manager:
         """Await `hook` on acquiring the lease, before workers start; if it raises, the process ends."""
         self._hooks.append(hook)
 
+    def end_process_with_lease(self) -> None:
+        """Have the kernel end the process should it stand still until a rival may write; see `LeaderElector`."""
+        if self._elector is not None:
+            self._elector.end_process_with_lease()
+
     # State
 
     @property
@@ -355,7 +360,8 @@ def run_manager(factory: Callable[[], Manager | Awaitable[Manager]], *, uvloop: 
     """Build a manager on a new event loop, run it until SIGTERM or SIGINT, and return the exit code.
 
     A second signal ends the process at once, whatever the loop is doing: after the first one, the signal's default
-    action is in place again.
+    action is in place again. A leader that stands still until a rival may write is ended by the kernel, with exit
+    code 64.
     """
 
     async def main() -> int:
@@ -373,6 +379,7 @@ def run_manager(factory: Callable[[], Manager | Awaitable[Manager]], *, uvloop: 
             loop.add_signal_handler(number, on_signal, number)
         built = factory()
         manager = await built if inspect.isawaitable(built) else built
+        manager.end_process_with_lease()
         return await manager.run(stop)
 
     with asyncio.Runner(loop_factory=_uvloop_factory() if uvloop else None) as runner:

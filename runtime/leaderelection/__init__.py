@@ -1,6 +1,6 @@
 """Leader election with a Lease (L1-L10): which of several replicas may write.
 
-`step` decides and is pure, `driver` carries its actions out, `elector` gives the driver a thread of its own so that
+`deadline` ends a process that stands still past its lease, `step` decides and is pure, `driver` carries its actions out, `elector` gives the driver a thread of its own so that
 a stalled main loop cannot lose the lease, and `record` reads and writes the Lease. Any change of `step` must keep
 the property test with two electors, skewed clocks and partitions green: never two unfenced writers.
 """

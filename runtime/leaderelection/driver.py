@@ -15,6 +15,7 @@ from runtime.client.errors import AlreadyExists, Conflict, NotFound
 from runtime.clock import Clock
 from runtime.errors import RuntimeFault
 from runtime.fence import Fence
+from runtime.leaderelection.deadline import ProcessDeadline
 from runtime.leaderelection.record import Lease
 from runtime.leaderelection.step import (
     JITTER,
@@ -83,6 +84,7 @@ class ElectionDriver:
         rng: Rng,
         metrics: Metrics | None = None,
         on_acquired: Callable[[], None] = lambda: None,
+        deadline: ProcessDeadline | None = None,
     ) -> None:
         self._terms = terms
         self._store = store
@@ -92,6 +94,7 @@ class ElectionDriver:
         self._rng = rng
         self._metrics = metrics
         self._on_acquired = on_acquired
+        self._deadline = deadline
         self._stop = asyncio.Event()
         self._is_announced = False
         self._log = get_logger("runtime.leaderelection", lease=name, identity=terms.identity)
@@ -135,6 +138,8 @@ class ElectionDriver:
         for action in actions:
             match action:
                 case Extend(valid_until):
+                    if self._deadline is not None:  # first, for no permission may outlast it
+                        self._deadline.extend(valid_until + self._terms.in_flight_grace)
                     if not self._fence.open(valid_until, grace=self._terms.in_flight_grace):
                         return Refused()  # it expired between the step and here
                     self._announce()

@@ -20,6 +20,7 @@ from runtime.client.rest import Client
 from runtime.clock import Clock, SystemClock
 from runtime.errors import RuntimeFault
 from runtime.fence import Fence
+from runtime.leaderelection.deadline import ProcessDeadline
 from runtime.leaderelection.driver import ElectionDriver
 from runtime.leaderelection.record import Lease, lease_from_object, lease_to_object
 from runtime.leaderelection.step import Ended, Terms
@@ -116,6 +117,7 @@ class LeaderElector:
         self._driver: ElectionDriver | None = None
         self._task: asyncio.Task[Ended] | None = None
         self._is_stopping = False
+        self._deadline: ProcessDeadline | None = None
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=f"elector {name}", daemon=True)
 
@@ -133,6 +135,14 @@ class LeaderElector:
     def outcome(self) -> Ended | None:
         """How the election ended; None while it goes on."""
         return self._outcome
+
+    def end_process_with_lease(self) -> None:
+        """Have the kernel end this process if it still holds on to writes when a rival may begin (L6, L9).
+
+        Call it before `start`, on the main loop's thread, in a process of one's own: it ends with
+        `deadline.EXIT_CODE`, without unwinding. `release` calls it off.
+        """
+        self._deadline = ProcessDeadline()
 
     def start(self) -> None:
         """Begin; returns at once.
@@ -159,6 +169,8 @@ class LeaderElector:
         RELEASE_DEADLINE; the lease then expires by itself.
         Cancellation: the thread ends without giving the lease back.
         """
+        if self._deadline is not None:
+            self._deadline.call_off()
         if self._main is None:
             return None
         with self._lock:
@@ -221,6 +233,7 @@ class LeaderElector:
                     rng=random.SystemRandom(),
                     metrics=self._metrics,
                     on_acquired=lambda: self._signal(self._acquired.set),
+                    deadline=self._deadline,
                 )
                 with self._lock:
                     self._own = asyncio.get_running_loop()
