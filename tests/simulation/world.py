@@ -218,6 +218,8 @@ class Operator:
             CHECKPOINTS: Barrier(self.checkpoints, clock=clock),
         }
         settings = Settings(voluntary_interval=0.0)
+        self.registry = CollectorRegistry()
+        metrics = TrainerMetrics(self.registry)
         self.trainer = TrainerReconciler(
             trainers=self.trainers,
             profiles=Cached(api, TRAINING_PROFILES),
@@ -239,7 +241,7 @@ class Operator:
             led_since=lambda: self.members.since,
             caught_up=lambda uid: all(barrier.is_open(uid) for barrier in self.barriers.values()),
             rng=random.Random(7),
-            metrics=TrainerMetrics(CollectorRegistry()),
+            metrics=metrics,
         )
         self.checkpoint = CheckpointReconciler(
             client=api,
@@ -250,7 +252,7 @@ class Operator:
             clock=clock,
             look_again=lambda key: None,
             members_of=lambda trainer: parse_members(trainer.status.membership.members),
-            metrics=TrainerMetrics(CollectorRegistry()),
+            metrics=metrics,
         )
 
 

@@ -92,7 +92,7 @@ def test_good_example_is_taken(good, api):
 
 
 def test_bad_examples_are_refused_with_field_value_and_what_is_allowed(api):
-    """CR3, CR5, TR29, TR31, EC1: one answer per example, all wrong ones listed."""
+    """CR3, CR5, TR07, TR29, TR31, EC1: one answer per example, all wrong ones listed."""
     wrong = []
     for bad in refused.BAD:
         status, message = api.try_create(bad.obj)

@@ -73,7 +73,7 @@ def test_an_update_maps_the_old_and_the_new_owner():
 
 
 def test_a_tombstone_is_mapped_and_passes_every_predicate():
-    """C6, W15: the last state may be old, so a predicate cannot judge it."""
+    """C6, W15, TR26: the last state may be old, so a predicate cannot judge it."""
     sink = Sink()
     handler = source(sink, mapping=owner_of(PARENTS), predicate=lambda old, new: False)
     handler.on_delete(obj(owner=reference()), final_state_unknown=False)

@@ -335,6 +335,17 @@ def test_an_epoch_does_not_wait_for_a_checkpoint_that_waits_for_the_epoch():
     assert (cluster.now - began).total_seconds() < 15
 
 
+def test_without_parameter_servers_there_is_no_pod_of_one_and_nothing_to_do_at_rest():
+    """TR07, TR17: zero is a wish like any other; no pod is made and deleted for ever."""
+    cluster = running(workers=1, servers=0)
+    cluster.reconcile()
+    before = cluster.trainer.status.dump()
+    for _ in range(5):
+        assert cluster.reconcile().actions == ()
+        assert cluster.trainer.status.dump() == before
+    assert {member.role for member, _ in cluster.pods.values()} == {"worker"}
+
+
 # -- scaling
 
 
