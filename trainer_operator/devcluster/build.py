@@ -14,7 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +55,9 @@ class Target:
     package: str
     linker_flags: str
     version_command: tuple[str, ...] = ("--version",)
+    version: str = ""
+    """What the program has to say about its version; empty accepts anything."""
+    tags: str = ""
 
 
 def targets(programs: Iterable[str] = PROGRAMS) -> tuple[Target, ...]:
@@ -69,9 +72,10 @@ def targets(programs: Iterable[str] = PROGRAMS) -> tuple[Target, ...]:
         f"-X {component}.gitMinor={minor} -X k8s.io/client-go/pkg/version.gitVersion={KUBERNETES_VERSION}"
     )
     known = {"etcd": Target("etcd", "etcd", "go.etcd.io/etcd/server/v3", "-s -w")}
-    for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"):
+    for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet"):
         command = ("version", "--client") if name == "kubectl" else ("--version",)
-        known[name] = Target(name, "controlplane", f"k8s.io/kubernetes/cmd/{name}", stamp, command)
+        package = f"k8s.io/kubernetes/cmd/{name}"
+        known[name] = Target(name, "controlplane", package, stamp, command, KUBERNETES_VERSION)
     return tuple(known[name] for name in programs)
 
 
@@ -90,17 +94,34 @@ def ensure(
     assets = find(programs, environ=environ)
     if assets is not None:
         return assets
-    progress = progress or progress_on(sys.stderr)
     folder = cache_folder(environ)
+    ensure_targets(targets(programs), folder=folder, environ=environ, tools=tools, progress=progress)
+    return Assets(folder)
+
+
+def ensure_targets(
+    wanted: Sequence[Target],
+    *,
+    folder: Path,
+    environ: Mapping[str, str] = os.environ,
+    tools: Path = _TOOLS,
+    progress: Progress | None = None,
+) -> None:
+    """Build those of these programs that the folder does not hold.
+
+    Raises: AssetsMissing, BuildFailed; KeyboardInterrupt passes and the next call goes on.
+    """
+    names = [target.program for target in wanted]
+    if not missing_in(folder, names):
+        return
+    progress = progress or progress_on(sys.stderr)
     work = folder.with_name(f"{folder.name}.build")
     lock = folder.with_name(f"{folder.name}.lock")
     with locked(lock, waiting=lambda: progress.say("another build is running: waiting for it to end")):
-        missing = missing_in(folder, programs)  # the other build may have made them
+        missing = missing_in(folder, names)  # the other build may have made them
         if missing:
-            _build(
-                targets(missing), folder=folder, work=work, tools=tools, environ=environ, progress=progress
-            )
-    return Assets(folder)
+            chosen = tuple(target for target in wanted if target.program in missing)
+            _build(chosen, folder=folder, work=work, tools=tools, environ=environ, progress=progress)
 
 
 def go_environment(environ: Mapping[str, str], *, work: Path, private: bool) -> dict[str, str]:
@@ -147,7 +168,7 @@ def _build(
     folder.mkdir(parents=True, exist_ok=True)
     work.mkdir(exist_ok=True)
     _check_space(work)
-    toolchain = _toolchain(tools, environ=environ, progress=progress)
+    toolchain = _toolchain(tools, {target.module for target in wanted}, environ=environ, progress=progress)
     progress.say(
         f"building {', '.join(target.program for target in wanted)} from source with Go {toolchain.version} "
         f"(once; about 8 minutes on two cores; into {folder})"
@@ -159,11 +180,13 @@ def _build(
         )
     progress.say("removing Go's build cache")
     shutil.rmtree(work, ignore_errors=True)
-    progress.say("the control plane's programs are ready")
+    progress.say(f"the programs in {folder} are ready")
 
 
-def _toolchain(tools: Path, *, environ: Mapping[str, str], progress: Progress) -> gotoolchain.Toolchain:
-    modules = [tools / name / "go.mod" for name in ("etcd", "controlplane")]
+def _toolchain(
+    tools: Path, modules_used: Collection[str], *, environ: Mapping[str, str], progress: Progress
+) -> gotoolchain.Toolchain:
+    modules = [tools / name / "go.mod" for name in sorted(modules_used)]
     try:
         needed = max(gotoolchain.needed_version(path.read_text()) for path in modules)
     except OSError:
@@ -192,6 +215,8 @@ def _build_one(
         "build",
         "-v",
         "-trimpath",
+        "-tags",
+        target.tags,
         "-ldflags",
         target.linker_flags,
         "-o",
@@ -221,7 +246,7 @@ def _count_packages(target: Target, go: Path, *, module: Path, environment: dict
 
     This downloads the modules where that has not been done; a failure is left to the build to tell.
     """
-    command = [str(go), "list", "-deps", target.package]
+    command = [str(go), "list", "-deps", "-tags", target.tags, target.package]
     with _running(command, directory=module, environment=environment) as process:
         return sum(1 for line in process.stdout or () if not line.startswith("go: "))
 
@@ -256,8 +281,8 @@ def _try_out(target: Target, program: Path) -> None:
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise BuildFailed(f"{target.program} was built but does not run: {error}") from error
-    if target.module == "controlplane" and KUBERNETES_VERSION not in result.stdout:
-        raise BuildFailed(f"{target.program} was built but does not say that it is {KUBERNETES_VERSION}")
+    if target.version not in result.stdout:
+        raise BuildFailed(f"{target.program} was built but does not say that it is {target.version}")
 
 
 def _check_space(folder: Path) -> None:
@@ -266,7 +291,7 @@ def _check_space(folder: Path) -> None:
     )
     if free < _NEEDED_SPACE:
         raise BuildFailed(
-            f"building the control plane needs {_NEEDED_SPACE // 1024**3} GB free on the disk of {folder} for a while, "
+            f"building needs {_NEEDED_SPACE // 1024**3} GB free on the disk of {folder} for a while, "
             f"and there are {free // 1024**3} GB: free some, or set XDG_CACHE_HOME to a larger disk"
         )
 
