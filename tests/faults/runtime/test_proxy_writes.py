@@ -7,7 +7,7 @@ import time
 import pytest
 
 from proxied import HastyClock, Heard, caching, config_map, names, until
-from runtime.client import Client, ServiceUnavailable, TooManyRequests
+from runtime.client import ApiError, Client, ServiceUnavailable, TooManyRequests
 from runtime.clock import SystemClock
 from runtime.events import EventRecorder
 from runtime.metrics import Metrics
@@ -108,3 +108,15 @@ async def test_events_that_stall_hold_no_reconcile_up(proxy, direct, namespace):
         assert sorted(late)[15] < 5 * sorted(latencies)[15] + 0.05
         assert not await recorder.flush(timeout=0.1)
         scope.cancel()
+
+
+async def test_a_fault_spares_as_many_requests_as_it_is_told(proxy, namespace):
+    """P4: the third one is refused, and only that."""
+    proxy.inject(Refuse(403, "Forbidden"), "GET", times=1, spare=2)
+    met = []
+    async with Client(proxy.config()) as client:
+        for _ in range(4):
+            with pytest.raises(ApiError) as failure:
+                await client.get(CONFIGMAPS, "missing", namespace)
+            met.append(failure.value.status)
+    assert met == [404, 404, 403, 404]
