@@ -61,16 +61,17 @@ class AuditTrail:
                 "requestReceivedTimestamp": str(received),
                 "stageTimestamp": str(answered),
                 "stage": str(stage),
-            } if username == self._user and stage != "ResponseStarted":
-                pass
+            } if username == self._user:
+                begun = datetime.fromisoformat(received)
+                self.asked.first = min(self.asked.first or begun, begun)
             case _:
                 return
+        if stage == "ResponseStarted":  # a watch, which is counted when it ends
+            return
         reference = event.get("objectRef")
         kind = str(reference.get("resource", "")) if isinstance(reference, dict) else ""
         name = str(reference.get("name", "")) if isinstance(reference, dict) else ""
         self.asked.requests[f"{verb} {kind}".strip()] += 1
-        begun = datetime.fromisoformat(received)
-        self.asked.first = min(self.asked.first or begun, begun)
         status = event.get("responseStatus")
         if not isinstance(status, dict) or int(status.get("code", 500)) >= 300:
             return

@@ -26,14 +26,16 @@ class BundleReconciler:
             CONFIGMAPS, namespaces=[namespace], labels="bundle", projection=METADATA_ONLY
         )
         self._written: Barrier[ObjectKey] = Barrier(self.children, clock=manager.clock)
+        self._noted: Barrier[ObjectKey] = Barrier(self.bundles, clock=manager.clock)
 
     async def reconcile(self, request: Request) -> Result | None:
         """Create what is missing, then say so."""
         bundle = self.bundles.get(request.key)
         if bundle is None:
             self._written.forget(request.key)
+            self._noted.forget(request.key)
             return None
-        if not self._written.is_open(request.key):
+        if not (self._written.is_open(request.key) and self._noted.is_open(request.key)):
             return Result(requeue_after=0.05)
         present = {each.name for each in self.children.by_index(OWNER_UID, uid_of(bundle))}
         owner = owner_reference(BUNDLES, bundle)
@@ -47,9 +49,10 @@ class BundleReconciler:
                 scope.spawn(self._create(request.key, body), name="create")
         if (bundle.get("status") or {}).get("children") != CHILDREN:
             status = {"status": {"children": CHILDREN}}
-            await self._client.patch(
+            noted = await self._client.patch(
                 BUNDLES, request.name, status, namespace=request.namespace, subresource="status"
             )
+            self._noted.wrote(request.key, noted)
         return None
 
     async def _create(self, parent: ObjectKey, body: dict[str, object]) -> None:

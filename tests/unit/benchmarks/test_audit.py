@@ -67,3 +67,11 @@ def test_a_line_that_is_half_written_is_read_when_it_is_whole(log):
     with log.open("ab") as file:
         file.write(whole[40:])
     assert trail.read().children == 1
+
+
+def test_the_clock_starts_with_a_watch_that_has_not_ended(log):
+    trail = AuditTrail(log, user="me")
+    with log.open("ab") as file:
+        file.write(line("watch", "bundles", at=2, stage="ResponseStarted"))
+        file.write(line("create", "configmaps", at=5))
+    assert trail.read().seconds == 3.5
