@@ -272,6 +272,16 @@ class Client:
             lifetime=timeout_seconds + self.config.timeouts.watch_grace,
         )
 
+    async def open_stream(
+        self, path: str, *, params: Mapping[str, str], lifetime: float, accept: str = "text/plain"
+    ) -> WatchStream:
+        """Start reading an answer that grows, such as a log that is followed; the caller closes the stream.
+
+        Never retried here, as with a watch. Lines that hold nothing but blanks are left out.
+        """
+        headers = {"Accept": accept, "Accept-Encoding": "identity"}
+        return await self._exchange.open_stream(path, params=params, headers=headers, lifetime=lifetime)
+
     def refresh_credentials(self, *, sent_at: float) -> None:
         """Note that a request sent at `sent_at` was answered 401 within its stream (W8)."""
         self._exchange.refresh_credentials(sent_at=sent_at)

@@ -1,0 +1,51 @@
+"""What a user can do about a condition, in one sentence. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_BY_REASON: Mapping[tuple[str, str], str] = {
+    ("CheckpointHealthy", "NotConfigured"): "give spec.checkpoint, or a restart begins at step 0",
+    ("CheckpointHealthy", "NoneYet"): "wait for the first one; until then a restart begins at step 0",
+    (
+        "CheckpointHealthy",
+        "AttemptsFail",
+    ): "see the Events of the Checkpoints, and whether the bucket can be written",
+    ("CheckpointHealthy", "StoreNotSupported"): "name a claim or file:/// in spec.checkpoint.bucket",
+    (
+        "Succeeded",
+        "BackoffLimitExceeded",
+    ): "read `kubectl trainer logs`, mend the training, and create it anew",
+    ("Succeeded", "DeadlineExceeded"): "raise spec.activeDeadlineSeconds and create it anew",
+    ("Ready", "ProfileNotFound"): "create the TrainingProfile that spec.profile names",
+    ("Ready", "CommandNotKnown"): "give spec.command",
+    ("Ready", "Suspended"): "`kubectl trainer resume {name}` goes on",
+    ("Ready", "Failed"): "read `kubectl trainer logs {name}`, mend what failed, and create it anew",
+    ("Ready", "Pending"): "see `kubectl trainer tree {name}` for what each member waits for",
+    ("Ready", "Recovering"): "nothing: the operator is at it; `kubectl trainer tree {name} -w` shows how far",
+}
+_BY_TYPE: Mapping[tuple[str, str], str] = {
+    (
+        "Degraded",
+        "True",
+    ): "nothing, if it ends soon; else see `kubectl trainer tree {name}` for who is missing",
+}
+_BY_PHASE_REASON: Mapping[str, str] = {
+    "BackoffLimitExceeded": "read `kubectl trainer logs {name}`; retryPolicy.backoffLimit allows more failures",
+    "MaxDisruptionsExceeded": "see why nodes and pods go; retryPolicy.maxDisruptions allows more",
+    "DeadlineExceeded": "spec.activeDeadlineSeconds allows more time",
+    "CannotExecute": "spec.command could not be started: see its path and the image",
+    "FailureRule": "one of spec.failureRules ended it",
+}
+
+
+def advice(condition: Mapping[str, Any], name: str, *, reason: str = "") -> str:
+    """Return what to do about a condition; empty where there is nothing to do. `reason` is why the Trainer ended."""
+    kind, status = str(condition.get("type")), str(condition.get("status"))
+    if kind == "Ready" and condition.get("reason") == "Failed" and reason in _BY_PHASE_REASON:
+        return _BY_PHASE_REASON[reason].format(name=name)
+    if status == "True" and kind in {"Ready", "Succeeded", "CheckpointHealthy"}:
+        return ""
+    found = _BY_TYPE.get((kind, status)) or _BY_REASON.get((kind, str(condition.get("reason"))), "")
+    return found.format(name=name)
