@@ -42,7 +42,7 @@ _numbers = itertools.count(1)
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        item.add_marker(pytest.mark.timeout(300))
+        item.add_marker(pytest.mark.timeout(600))
 
 
 def operator_image():
@@ -333,9 +333,9 @@ class Job:
         return found
 
     def kill(self, index, *, agent=False):
+        eventually(lambda: len(self.processes(index, agent=agent)) == 1, "one process", self.tell)
         (pid,) = self.processes(index, agent=agent)
         os.kill(pid, signal.SIGKILL)
-        return pid
 
 
 def eventually(check, what, tell=lambda: ""):

@@ -171,7 +171,7 @@ def _build(
     toolchain = _toolchain(tools, {target.module for target in wanted}, environ=environ, progress=progress)
     progress.say(
         f"building {', '.join(target.program for target in wanted)} from source with Go {toolchain.version} "
-        f"(once; about 8 minutes on two cores; into {folder})"
+        f"(once; up to 8 minutes on two cores; into {folder})"
     )
     environment = go_environment(environ, work=work, private=toolchain.private)
     for target in wanted:
