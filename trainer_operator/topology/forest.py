@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from runtime.clock import Clock
 from trainer_operator.topology.members import MemberId
-from trainer_operator.topology.state import DOWN, Input
+from trainer_operator.topology.state import Input, State
 from trainer_operator.topology.tree import Tree
 
 
@@ -52,7 +52,10 @@ class Forest:
         tree.keep(members)
         for member in members:
             tree.feed(member, inputs.get(member, ()), cause=causes.get(member, ""))
-        away = any(role.counts[state] for role in tree.roles.values() for state in DOWN)
+        # Stalled ones are still there: were they to stop the clocks, no stall would ever be acted on.
+        away = any(
+            role.counts[state] for role in tree.roles.values() for state in (State.CRASHED, State.LOST)
+        )
         disturbed = away or not active
         if grown.disturbed and not disturbed:
             grown.calm_since = self._clock.monotonic()

@@ -28,6 +28,17 @@ def test_clocks_stand_still_while_a_member_is_away():
     assert forest.calm_for("uid") == 7
 
 
+def test_a_stall_does_not_stop_the_clock_that_found_it():
+    """DT6, SL2: only crashed and lost members do."""
+    clock = SimClock()
+    forest = Forest(clock)
+    feed(forest, {A: [Input.ADVANCED], B: [Input.ADVANCED]})
+    clock.advance(70)
+    feed(forest, {A: [Input.SOFT, Input.HARD]})
+    clock.advance(1)
+    assert forest.calm_for("uid") == 71
+
+
 def test_clocks_stand_still_while_an_epoch_is_prepared():
     """DT6, SL1."""
     clock = SimClock()
