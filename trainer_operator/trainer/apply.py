@@ -16,7 +16,7 @@ from runtime.client.errors import (
 )
 from runtime.client.rest import Client, PatchKind
 from runtime.controller.slowstart import slow_start_batch
-from runtime.objects import PERSISTENT_VOLUME_CLAIMS, PODS, JsonObject, Resource
+from runtime.objects import PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES, JsonObject, Resource
 from trainer_operator.api.meta import API_VERSION
 from trainer_operator.api.resources import CHECKPOINTS, TRAINERS
 from trainer_operator.api.trainer import Trainer
@@ -37,6 +37,7 @@ from trainer_operator.trainer.draft import (
 )
 from trainer_operator.trainer.noderecovery import NodeRecovery
 from trainer_operator.trainer.pods import owner_reference, pod_manifest
+from trainer_operator.trainer.service import service_manifest
 from trainer_operator.trainer.views import Settings
 from trainer_operator.trainer.volumes import claim_manifest
 
@@ -78,6 +79,8 @@ class Applier:
         self._events = events
         self._settings = settings
         self._barriers = barriers
+        self._ending: set[str] = set()
+        """Uids of Trainers whose namespace is being deleted."""
         self._recovery = NodeRecovery(client)
         self._refusals: dict[str, str] = {}
 
@@ -127,6 +130,9 @@ class Applier:
                 creates, lambda action: self._create_pod(trainer, action), initial=FIRST_BATCH
             )
             errors += outcome.errors
+            if not outcome.errors:  # a quota that is used up, say, would refuse it as well
+                service = service_manifest(trainer, owner_reference(trainer))
+                await _try(errors, self._create(trainer, SERVICES, service))
         if any(isinstance(action, DeleteTrainer) for action in actions):
             await _try(errors, self._delete_trainer(trainer))
         if errors:
@@ -163,6 +169,8 @@ class Applier:
 
     async def _create(self, trainer: Trainer, resource: Resource, manifest: dict[str, Any]) -> None:
         namespace, name = trainer.metadata.namespace or "", manifest["metadata"]["name"]
+        if trainer.metadata.uid in self._ending:
+            return
         try:
             created = await self._client.create(resource, manifest, namespace=namespace)
         except AlreadyExists as error:
@@ -175,6 +183,10 @@ class Applier:
                 self._emit(trainer, EmitEvent("Warning", "NameTaken", message))
                 raise NameTaken(message, status=error.status, reason=error.reason) from error
         except ApiError as error:
+            if error.has_cause("NamespaceTerminating"):  # for good: nothing is created there any more (EC7)
+                self._ending.add(trainer.metadata.uid)
+                _log.info("nothing is created in a namespace that is being deleted", namespace=namespace)
+                return
             self._emit(
                 trainer, EmitEvent("Warning", "CreateFailed", f"{resource.kind} {name}: {error}"[:1024])
             )

@@ -16,11 +16,11 @@ from trainer_operator.api.topology import RoleSettings
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.topology.members import MemberId
 from trainer_operator.trainer.exclusion import away_from, excluded_names
+from trainer_operator.trainer.service import AGENT_PORT, host_name, service_name
 from trainer_operator.trainer.views import Settings
 from trainer_operator.trainer.volumes import claim_of
 
 AGENT_FOLDER = "/trainer/agent"
-AGENT_PORT = 29390
 STORE_MOUNT = "/trainer/checkpoints"
 VOLUME_MOUNT = "/trainer/volume"
 """Where a member's own volume appears (topology.storage)."""
@@ -47,6 +47,8 @@ def pod_manifest(trainer: Trainer, member: MemberId, attempt: int, settings: Set
     labels[names.EPOCH_LABEL] = str(trainer.status.membership.epoch)
     pod_spec: dict[str, Any] = {
         "restartPolicy": "Never",
+        "hostname": host_name(trainer, member),
+        "subdomain": service_name(trainer),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": template.termination_grace_period_seconds,

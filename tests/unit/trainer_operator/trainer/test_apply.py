@@ -3,11 +3,11 @@
 import pytest
 
 from runtime.client.errors import Forbidden, InternalError
-from runtime.objects import PODS, ObjectKey
+from runtime.objects import PODS, SERVICES, ObjectKey
 from simulation.world import KEY, Operator, World
 from trainer_operator.api.resources import CHECKPOINTS, TRAINERS
 from trainer_operator.topology.members import MemberId
-from trainer_operator.trainer.apply import Applier
+from trainer_operator.trainer.apply import Applier, NameTaken
 from trainer_operator.trainer.draft import (
     CloseAgents,
     CreateCheckpoint,
@@ -138,3 +138,41 @@ async def test_a_trainer_whose_time_is_over_is_deleted_once(case):
     await case.applier.actions(trainer, [DeleteTrainer()])
     assert case.world.api.log.get(TRAINERS, KEY) is None
     await case.applier.actions(trainer, [DeleteTrainer()])
+
+
+async def test_the_service_comes_with_the_first_pods_and_comes_back_with_later_ones(case):
+    """R1, TR24: one of one name, however often it is asked for."""
+    key = ObjectKey(KEY.namespace, "trainer-t")
+    await case.act(CreatePod(W0, 0))
+    uid = case.world.api.log.get(SERVICES, key)["metadata"]["uid"]
+    await case.act(CreatePod(W1, 0))
+    assert case.world.api.log.get(SERVICES, key)["metadata"]["uid"] == uid
+    case.world.api.log.delete(SERVICES, key)
+    await case.act(CreatePod(W1, 1))
+    assert case.world.api.log.get(SERVICES, key)["metadata"]["ownerReferences"][0]["uid"] == case.world.uid
+
+
+async def test_a_service_of_somebody_else_is_said_and_left_alone_and_the_pods_are_there(case):
+    """TR22: found by owner, never by label or name alone."""
+    foreign = {
+        "metadata": {"name": "trainer-t", "namespace": KEY.namespace},
+        "spec": {"clusterIP": "10.0.0.1"},
+    }
+    case.world.api.log.put(SERVICES, foreign)
+    with pytest.raises(NameTaken, match="Service trainer-t exists and belongs to somebody else"):
+        await case.act(CreatePod(W0, 0))
+    assert case.pod() is not None
+    assert case.world.api.log.get(SERVICES, ObjectKey(KEY.namespace, "trainer-t"))["spec"] == foreign["spec"]
+
+
+def terminating():
+    status = {"details": {"causes": [{"reason": "NamespaceTerminating"}]}}
+    return Forbidden("is being terminated", status=403, reason="Forbidden", status_object=status)
+
+
+async def test_nothing_is_created_in_a_namespace_that_is_being_deleted(case):
+    """EC7: no error, so no back-off loop; and no further request, however many pods are gone."""
+    case.world.api.planned.append(terminating())
+    await case.act(CreatePod(W0, 0))
+    await case.act(CreatePod(W0, 1), CreatePod(W1, 0), CreateCheckpoint("t-c00001", "Interval", pause=False))
+    assert (case.world.api.writes, case.operator.events.seen) == ([], [])

@@ -46,7 +46,8 @@ async def reconcile(operator):
 async def test_the_status_is_stored_before_any_action_it_allows(world):
     """RC8: rule 3 of the architecture."""
     await reconcile(Operator(world))
-    assert kinds(world) == [("replace status", "Trainer"), ("create", "Pod"), ("create", "Pod")]
+    pods = [("create", "Pod"), ("create", "Pod")]
+    assert kinds(world) == [("replace status", "Trainer"), *pods, ("create", "Service")]
 
 
 async def test_after_a_conflict_nothing_is_done_and_nobody_is_told(world):
