@@ -262,6 +262,19 @@ class CheckpointInFlight(StatusModel):
     """When it began."""
 
 
+class ProgressStatus(StatusModel):
+    """How fast training goes, and when it will be done."""
+
+    steps_per_second: Annotated[float, Field(ge=0)] | None = None
+    """Steps finished each second, from the members' latest steps."""
+    steps_per_epoch: Annotated[float, Field(ge=0)] | None = None
+    """Steps of one pass over the training data; known once an epoch is finished."""
+    percent: Annotated[float, Field(ge=0, le=100)] | None = None
+    """Part of all epochs that is done; known once an epoch is finished."""
+    estimated_completion_time: Time | None = None
+    """When training will be done if it goes on like this; absent while it rests or nothing can be said."""
+
+
 class Rollback(StatusModel):
     """Training that had to be repeated."""
 
@@ -316,6 +329,8 @@ class TrainerStatus(StatusModel):
     """Training steps finished. It falls only by a recorded rollback."""
     epochs_completed: Int32 = 0
     """Passes over the training data that are finished."""
+    progress: ProgressStatus | None = None
+    """How fast training goes, and when it will be done."""
     workers: Int32 = 0
     """Number of worker pods, as the scale subresource reports it."""
     ready_workers: ShortText | None = None

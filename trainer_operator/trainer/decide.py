@@ -19,6 +19,7 @@ from trainer_operator.trainer import (
     finish,
     membership,
     memberstate,
+    progress,
     recovery,
     volumes,
 )
@@ -56,6 +57,7 @@ def decide(observed: Observed) -> Decision:
     """
     draft = Draft(observed, observed.trainer.status.model_copy(deep=True))
     _decide(draft)
+    progress.follow(draft)
     told = {} if is_terminal(draft.status) else directives_of(draft)
     heard = {member: tuple(inputs) for member, inputs in draft.inputs.items()}
     return Decision(draft.status, tuple(draft.actions), told, draft.wake, heard, draft.causes)

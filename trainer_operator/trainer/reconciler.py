@@ -34,7 +34,7 @@ from trainer_operator.trainer.views import Observed, Settings
 
 SOURCE = "trainer"
 T_co = TypeVar("T_co", covariant=True)
-PROGRESS_FIELDS = ("globalStep", "epochsCompleted", "metrics")
+PROGRESS_FIELDS = ("globalStep", "epochsCompleted", "metrics", "progress")
 BARRIER_RETRY = 0.02
 _log = structlog.get_logger("trainer")
 
