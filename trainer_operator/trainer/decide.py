@@ -64,13 +64,13 @@ def decide(observed: Observed) -> Decision:
 
 
 def _decide(draft: Draft) -> None:
-    trainer, status = draft.observed.trainer, draft.status
+    status = draft.status
     checkpoints.follow(draft)
     if is_terminal(status):
         finish.clean_up(draft)
         roll_up(draft)
         return
-    if trainer.spec.suspend:
+    if finish.must_rest(draft):
         finish.suspend(draft)
         roll_up(draft)
         return

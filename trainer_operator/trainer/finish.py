@@ -121,13 +121,23 @@ def _goes(draft: Draft, pod: PodView) -> bool:
     return not pod.alive or draft.passed(draft.status.completion_time, CLOSE_GRACE)
 
 
+def must_rest(draft: Draft) -> bool:
+    """Whether it is to be suspended, or is being so: that runs to its end even if the wish is withdrawn (TR34)."""
+    change = draft.status.pending_change
+    return draft.observed.trainer.spec.suspend or (change is not None and change.reason == "Suspend")
+
+
+def _release(draft: Draft) -> None:
+    for pods in draft.observed.pods.values():
+        for pod in pods:
+            draft.delete(pod)
+
+
 def suspend(draft: Draft) -> None:
     """Bring a Trainer to rest: its state is committed, then all pods go, and nothing is written any more."""
     status = draft.status
     if status.phase is Phase.SUSPENDED:
-        for pods in draft.observed.pods.values():
-            for pod in pods:
-                draft.delete(pod)
+        _release(draft)
         return
     if status.membership.phase == ACTIVE:
         if status.pending_change is None or status.pending_change.reason != "Suspend":
@@ -140,9 +150,7 @@ def suspend(draft: Draft) -> None:
         if not stopped_at_checkpoint(draft, CheckpointReason.PRE_EVICT):
             return
     status.global_step = last_step(draft)  # the agents' word is gone with their pods
-    for pods in draft.observed.pods.values():
-        for pod in pods:
-            draft.delete(pod)
+    _release(draft)
     if status.membership.epoch:
         status.membership.epoch += 1
         status.membership.phase = PREPARING
@@ -161,6 +169,7 @@ def resume(draft: Draft) -> bool:
     if draft.status.phase is not Phase.SUSPENDED:
         return True
     if any(draft.observed.pods.values()):
+        _release(draft)  # once more: the first delete may have failed
         return False
     draft.status.phase = Phase.PENDING
     desired = desired_members(draft.observed.trainer)

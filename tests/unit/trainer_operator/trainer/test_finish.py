@@ -7,11 +7,12 @@ import pytest
 from simulation.cluster import START, Cluster, trainer
 from simulation.views import OTHER, WORKER, active, agent, exited, observed, pod, with_spec, with_status
 from trainer_operator.api.status import CheckpointInFlight, MembershipPhase, PendingChange, Phase
-from trainer_operator.api.trainer import CleanPodPolicy, SuccessPolicy
+from trainer_operator.api.trainer import CleanPodPolicy, SuccessPolicy, TrainerSpec
 from trainer_operator.topology.members import MemberId
 from trainer_operator.trainer.decide import decide
 from trainer_operator.trainer.draft import CloseAgents, CreateCheckpoint, CreatePod, DeletePod, DeleteTrainer
-from trainer_operator.trainer.views import CheckpointView
+from trainer_operator.trainer.pods import pod_manifest
+from trainer_operator.trainer.views import CheckpointView, Settings
 
 MASTER = MemberId("master", 0)
 
@@ -374,6 +375,45 @@ def test_a_resume_waits_until_the_last_old_pod_is_gone():
     assert (waiting.status.phase, CreatePod in kinds(waiting)) == (Phase.SUSPENDED, False)
     resumed = decide(observed(of=with_status(trainer(), waiting.status)))
     assert CreatePod in kinds(resumed)
+
+
+def test_a_suspend_that_is_withdrawn_at_once_runs_to_its_end_and_then_resumes():
+    """TR34: nothing is left half torn down, and no step is lost."""
+    cluster = running(workers=2)
+    before = {view.uid for _, view in cluster.pods.values()}
+    suspend(cluster)
+    cluster.reconcile()
+    assert cluster.trainer.status.pending_change.reason == "Suspend"
+    suspend(cluster, value=False)
+    until(cluster, lambda: cluster.trainer.status.phase is Phase.SUSPENDED)
+    until(cluster, lambda: cluster.trainer.status.phase is Phase.RUNNING)
+    assert before.isdisjoint(view.uid for _, view in cluster.pods.values())
+    status = cluster.trainer.status
+    assert (status.rollbacks, status.failures, status.disruptions) == (0, 0, 0)
+
+
+def test_a_pod_whose_delete_failed_is_deleted_again_by_the_resume_that_waits_for_it():
+    """TR04, TR34: else the resume waits for ever."""
+    status = active("", world=0, epoch=2, phase=Phase.SUSPENDED)
+    status.membership.phase, status.membership.reason = MembershipPhase.PREPARING, "Resumed"
+    waiting = decide(observed(of=with_status(trainer(), status), pods=pods_of(WORKER)))
+    assert deletes(waiting) == ["t-worker-0"]
+
+
+def test_what_was_changed_with_the_resume_is_what_the_new_pods_get():
+    """TR35: nodeSelector and labels come in the request that resumes, as a queue sends them."""
+    cluster = running(workers=1)
+    suspend(cluster)
+    until(cluster, lambda: cluster.trainer.status.phase is Phase.SUSPENDED and not cluster.pods)
+    spec = cluster.trainer.spec.dump()
+    spec["suspend"] = False
+    spec["topology"]["roles"] = {"worker": {"nodeSelector": {"pool": "spot"}}}
+    spec["topology"]["podSpec"]["labels"] = {"team": "vision"}
+    cluster.trainer = cluster.trainer.model_copy(update={"spec": TrainerSpec.read(spec)})
+    until(cluster, lambda: cluster.pods)
+    made = pod_manifest(cluster.trainer, WORKER, 0, Settings())
+    assert made["spec"]["nodeSelector"] == {"pool": "spot"}
+    assert {"team": "vision", "trainer-name": "t"}.items() <= made["metadata"]["labels"].items()
 
 
 def test_a_trainer_that_was_created_suspended_makes_no_pod():
