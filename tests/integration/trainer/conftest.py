@@ -164,7 +164,7 @@ def job(world, tmp_path):
         lambda: world.kubectl("get", "serviceaccount", "default", "-n", namespace, "--ignore-not-found"), 20
     )
     yield Jobs(world, namespace, tmp_path)
-    world.kubectl("delete", "namespace", namespace, "--wait=false")
+    world.kubectl("delete", "namespace", namespace, "--wait=false", "--ignore-not-found")
     kill_leftovers(namespace)
 
 
