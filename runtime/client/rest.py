@@ -273,7 +273,7 @@ class Client:
         )
 
     async def open_stream(
-        self, path: str, *, params: Mapping[str, str], lifetime: float, accept: str = "text/plain"
+        self, path: str, *, params: Mapping[str, str], lifetime: float, accept: str = "*/*"
     ) -> WatchStream:
         """Start reading an answer that grows, such as a log that is followed; the caller closes the stream.
 

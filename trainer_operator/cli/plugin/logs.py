@@ -14,7 +14,14 @@ from typing import Annotated, Any
 
 import typer
 
-from runtime.client.errors import ApiError, BadRequest, NotFound, ResponseMalformed, TransportError
+from runtime.client.errors import (
+    ApiError,
+    BadRequest,
+    Forbidden,
+    NotFound,
+    ResponseMalformed,
+    Unauthorized,
+)
 from runtime.clock import SystemClock, format_time
 from runtime.errors import RuntimeFault
 from runtime.objects import PODS
@@ -200,7 +207,7 @@ class Follower:
             scope.spawn(self._follow(pod, params), name=pod.name)
 
     async def _follow(self, pod: MemberPod, params: dict[str, str]) -> None:
-        reading = Reading()
+        reading, told = Reading(), ""
         path = PODS.path(self._session.namespace, name=pod.name, subresource="log")
         try:
             while True:
@@ -215,13 +222,23 @@ class Follower:
                     await self._read(pod, path, {**asked, "follow": "true"}, reading)
                 except NotFound:
                     return
-                except (BadRequest, ApiError, TransportError):
-                    pass  # it has not started, or its node does not answer
+                except (Forbidden, Unauthorized):
+                    raise
+                except BadRequest:
+                    told = self._tell(pod, "has not started yet", told)
+                except RuntimeFault as fault:
+                    told = self._tell(pod, f"is read again, for {plain(str(fault))}", told)
                 if await self._is_over(pod):
                     return
                 await self._clock.sleep(AGAIN)
         finally:
             self._open -= 1
+
+    def _tell(self, pod: MemberPod, trouble: str, told: str) -> str:
+        """Say why a pod cannot be read, once as long as it stays the same."""
+        if trouble != told:
+            note(f"{pod.member}: pod {pod.name} {trouble}")
+        return trouble
 
     async def _read(self, pod: MemberPod, path: str, params: Mapping[str, str], reading: Reading) -> None:
         stream = await self._session.client.open_stream(path, params=params, lifetime=FOLLOWED_FOR)
@@ -273,7 +290,7 @@ async def _whole(session: Session, pod: MemberPod, wanted: Wanted) -> list[LogLi
     try:
         return parse_all(
             await session.client.request(
-                "GET", path, params=wanted.params(), headers={"Accept": "text/plain"}, retry=False
+                "GET", path, params=wanted.params(), headers={"Accept": "*/*"}, retry=False
             )
         )
     except NotFound:
