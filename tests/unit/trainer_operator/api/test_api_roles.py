@@ -26,6 +26,7 @@ ALLOWED = {
         ("", "nodes"): READ,
         ("", "events"): {"create", "patch"},
         ("authentication.k8s.io", "tokenreviews"): {"create"},
+        ("authorization.k8s.io", "subjectaccessreviews"): {"create"},
     },
     "Role": {
         ("coordination.k8s.io", "leases"): READ | {"create", "update", "patch"},
