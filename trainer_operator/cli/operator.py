@@ -51,6 +51,13 @@ def operator(
     voluntary_interval: Annotated[
         float, typer.Option(min=0, help="Seconds between two changes of members that nothing forced.")
     ] = 60.0,
+    node_recovery: Annotated[
+        bool,
+        typer.Option(
+            help="Free pods and volumes of nodes that are down by force; "
+            "needs the rights of deploy/components/node-recovery."
+        ),
+    ] = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     log_json: Annotated[bool, typer.Option(help="Write one JSON object per line.")] = True,
 ) -> None:
@@ -75,6 +82,7 @@ def operator(
                 agent_ca=_authority(folder),
                 allow_root=allow_root,
                 voluntary_interval=voluntary_interval,
+                node_recovery=node_recovery,
             ),
         )
 

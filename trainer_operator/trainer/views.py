@@ -7,7 +7,7 @@ from datetime import datetime
 from trainer_operator.api.profile import TrainingProfileSpec
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.topology.members import AgentView, MemberId
-from trainer_operator.trainer.nodes import NodeView as NodeView
+from trainer_operator.trainer.nodes import NodeView
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import yaml
 from trainer_operator.api.roles import user_roles
 
 ROOT = Path(__file__).parents[4]
+COMPONENT = ROOT / "deploy" / "components" / "node-recovery"
 OURS = "trainer.operator.kubeflow.org"
 READ = {"get", "list", "watch"}
 
@@ -22,7 +23,7 @@ ALLOWED = {
         (OURS, "trainingprofiles"): READ,
         ("", "pods"): READ | {"create", "patch", "delete"},
         ("", "services"): READ | {"create", "patch", "delete"},
-        ("", "persistentvolumeclaims"): READ,
+        ("", "persistentvolumeclaims"): READ | {"create", "delete"},
         ("", "nodes"): READ,
         ("", "events"): {"create", "patch"},
         ("authentication.k8s.io", "tokenreviews"): {"create"},
@@ -52,7 +53,9 @@ def rights_of(role):
 @pytest.mark.parametrize("kind", ["ClusterRole", "Role"])
 def test_operator_has_exactly_the_rights_of_the_allow_list(kind):
     """RB1, ATK6: a right is added here and there, or not at all."""
-    (role,) = (document for document in documents() if document["kind"] == kind)
+    (role,) = (
+        each for each in documents() if each["kind"] == kind and "node" not in each["metadata"]["name"]
+    )
     assert rights_of(role) == ALLOWED[kind]
 
 
@@ -70,7 +73,27 @@ def test_bindings_name_the_operators_own_account():
     """RB1."""
     subject = {"kind": "ServiceAccount", "name": "trainer-operator", "namespace": "trainer-operator"}
     bindings = [document for document in documents() if document["kind"].endswith("Binding")]
-    assert [binding["subjects"] for binding in bindings] == [[subject], [subject]]
+    assert [binding["subjects"] for binding in bindings] == [[subject]] * 3
+
+
+def test_leases_of_nodes_are_read_in_their_namespace_only():
+    """DT3, RB1."""
+    (role,) = (
+        each for each in documents() if each["metadata"]["name"].endswith("-node-leases") and "rules" in each
+    )
+    assert (role["kind"], role["metadata"]["namespace"]) == ("Role", "kube-node-lease")
+    assert rights_of(role) == {("coordination.k8s.io", "leases"): READ}
+
+
+def test_rights_over_nodes_and_attachments_come_with_the_component_only():
+    """RB4: opt-in, and no more than the three acts need."""
+    (role, binding) = yaml.safe_load_all((COMPONENT / "rbac.yaml").read_text())
+    assert rights_of(role) == {
+        ("", "nodes"): {"patch"},
+        ("storage.k8s.io", "volumeattachments"): READ | {"delete"},
+    }
+    assert binding["roleRef"]["name"] == role["metadata"]["name"] == "trainer-operator-node-recovery"
+    assert yaml.safe_load((COMPONENT / "kustomization.yaml").read_text())["kind"] == "Component"
 
 
 def test_people_get_our_kinds_by_level():

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from runtime.cache.projection import Node, Pod
+from runtime.cache.projection import Pod
 from simulation.views import OTHER, WORKER
 from trainer_operator.api.names import pod_labels
-from trainer_operator.trainer.observe import checkpoint_view, node_views, pod_view, pods_by_member
+from trainer_operator.trainer.observe import checkpoint_view, pod_view, pods_by_member
 
 OWNER = {"kind": "Trainer", "name": "t", "uid": "uid-t", "controller": True}
 
@@ -135,18 +135,6 @@ def test_a_pod_is_alive_while_it_can_train(phase, terminating, alive):
         metadata = msgspec.structs.replace(made.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
         made = msgspec.structs.replace(made, metadata=metadata)
     assert pod_view(made).alive is alive
-
-
-def test_only_the_nodes_that_are_asked_for_are_viewed():
-    nodes = [
-        msgspec.convert(
-            {"metadata": {"name": name}, "status": {"conditions": [{"type": "Ready", "status": status}]}},
-            Node,
-        )
-        for name, status in (("a", "True"), ("b", "Unknown"), ("c", "True"))
-    ]
-    views = node_views(nodes, {"a", "b", "gone"})
-    assert {name: view.ready for name, view in views.items()} == {"a": True, "b": False}
 
 
 def test_a_checkpoint_that_was_just_created_is_open():
