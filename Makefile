@@ -11,7 +11,7 @@ WORKERS ?= 2
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit integration faults soak e2e e2e-assets fix lint types layers rules generate check bench assets venv clean
+.PHONY: help demo test unit integration faults frameworks soak e2e e2e-assets fix lint types layers rules generate check bench assets venv clean
 MAKEFLAGS += --no-print-directory
 
 help: ## Show this list
@@ -31,6 +31,10 @@ integration: assets ## Run the tests on the real control plane
 
 faults: assets ## Run the tests in which servers, connections and processes fail
 	@cd '$(ROOT)' && exec '$(BIN)/python' -m pytest tests/faults tests/integration/runtime/test_failover.py $(ARGS)
+
+frameworks: assets ## Train with PyTorch and JAX and lose members; installs both beside the project; RESULT=file keeps figures
+	@cd '$(ROOT)' && found="$$($(PYTHON) tools/frameworks.py)"; code=$$?; \
+	  FRAMEWORKS="$$found" FRAMEWORKS_RESULT='$(RESULT)' '$(BIN)/python' -m pytest tests/frameworks $(ARGS) && exit $$code
 
 soak: assets ## Random faults under load for SECONDS (600) on OBJECTS (2000); SEED repeats a run, RECORD=1 stores it
 	@cd '$(ROOT)' && SOAK_RECORD='$(RECORD)' SOAK_SECONDS='$(or $(SECONDS),600)' SOAK_SEED='$(SEED)' \

@@ -11,6 +11,8 @@ pytest_plugins = ["realcontrolplane"]
 collect_ignore = [] if "SOAK_SECONDS" in os.environ else ["soak"]
 # Real containers need root and a room: `make e2e`.
 collect_ignore += [] if "TRAINER_OPERATOR_REAL_NODE" in os.environ else ["e2e"]
+# PyTorch and JAX are installed only when they are asked for: `make frameworks`.
+collect_ignore += [] if "FRAMEWORKS" in os.environ else ["frameworks"]
 
 hypothesis.settings.register_profile("dev", max_examples=50, deadline=None)
 hypothesis.settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True)

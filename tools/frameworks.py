@@ -1,0 +1,199 @@
+"""Install PyTorch and JAX for the end-to-end suites, beside the project: never into it, never into the system.
+
+`python3 tools/frameworks.py` prints one line of JSON: for each framework the interpreter that has it, or why there is
+none. Each lies in a folder of its own in ~/.cache/trainer-operator/frameworks. Needs the network the first time.
+
+- torch: Debian's own python3-torch with everything it depends on, unpacked without root; apt checks the archive's
+  signature and hashes. PyPI's torch is not used: on x86-64 it needs gigabytes of CUDA libraries even on a CPU.
+- jax: wheels from PyPI, pinned by hash in tools/requirements/jax.txt.
+
+TORCH_PYTHON and JAX_PYTHON name an interpreter that has the framework already; then nothing is installed for it.
+
+Guarantees: a folder appears only whole (made beside it, tried, then renamed); a warm run starts no download. The exit
+code is 1 when a framework is missing on a machine where it is expected: x86-64 Debian 12 for torch, everywhere for jax.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import bootstrap
+
+LOCK = bootstrap.REQUIREMENTS / "jax.txt"
+DEBIAN_PYTHON = Path("/usr/bin/python3")
+DEBIAN_PACKAGES = ("python3-torch", "python3-numpy")
+NEVER_UNPACKED = ("libc6_", "libc-bin_", "libc6-")
+"""The C library must be the one of the machine's own dynamic loader."""
+LIBRARIES = tuple(
+    f"usr/lib/{platform.machine()}-linux-gnu/{part}".rstrip("/") for part in ("", "blas", "lapack")
+)
+WRAPPER = """#!/bin/sh
+export LD_LIBRARY_PATH={libraries}
+export PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}{packages}"
+exec {python} {arguments}"$@"
+"""
+
+
+class Missing(Exception):
+    """Why a framework cannot be installed here, in one sentence."""
+
+
+def main() -> int:
+    """Install what is missing, print where it is, and return the exit code."""
+    found: dict[str, dict[str, str]] = {}
+    code = 0
+    for name, (install, module, is_expected) in FRAMEWORKS.items():
+        try:
+            python = Path(os.environ.get(f"{name.upper()}_PYTHON") or install())
+            found[name] = {"python": str(python), "version": version(python, module)}
+        except (Missing, bootstrap.SetupFault) as fault:
+            print(f"{name}: cannot be installed here because {fault}", file=sys.stderr, flush=True)
+            found[name] = {"reason": str(fault)}
+            code |= is_expected()
+    print(json.dumps(found, sort_keys=True))
+    return code
+
+
+def torch() -> Path:
+    """Return an interpreter with Debian's PyTorch, unpacked into a private folder."""
+    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        raise Missing(
+            "it is taken from Debian's packages and this machine has no apt: name one in TORCH_PYTHON"
+        )
+    key = f"torch-{_digest(' '.join((WRAPPER, *DEBIAN_PACKAGES)).encode())}"
+    return _made(key, _unpack_debian)
+
+
+def jax() -> Path:
+    """Return an interpreter of a virtual environment with JAX."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return _made(f"jax-{_digest(LOCK.read_bytes())}-{version}", _make_environment)
+
+
+def version(python: Path, module: str) -> str:
+    """Return the framework's version, imported by this interpreter.
+
+    Raises: Missing when it cannot be imported.
+    """
+    code = f"import numpy, {module}; print({module}.__version__)"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Missing(
+            f"{python} cannot import it: {done.stderr.strip().splitlines()[-1:] or done.returncode}"
+        )
+    return done.stdout.strip()
+
+
+def _made(key: str, make: Callable[[Path], None]) -> Path:
+    """Return the interpreter of a folder in the cache, made by `make` when it is not there."""
+    folder = bootstrap.cache_root() / "frameworks" / key
+    python = folder / "bin" / "python"
+    if python.exists():
+        return python
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{key}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not python.exists():
+            print(f"frameworks: making {folder}", file=sys.stderr, flush=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            make(folder)
+    return python
+
+
+def _unpack_debian(folder: Path) -> None:
+    """Download Debian's packages with private package lists, and unpack them; `bin` comes last and makes it whole."""
+    root, apt = folder / "root", folder / "apt"
+    for part in ("lists/partial", "cache/archives/partial"):
+        (apt / part).mkdir(parents=True)
+    root.mkdir()
+    options = [f"-oDir::State::Lists={apt / 'lists'}", f"-oDir::Cache={apt / 'cache'}"]
+    options += ["-oDebug::NoLocking=1", "-oAPT::Sandbox::User=", "-qq"]
+    _run(["apt-get", *options, "update"], "apt cannot fetch its package lists")
+    install = ["install", "--yes", "--download-only", "--no-install-recommends", *DEBIAN_PACKAGES]
+    _run(["apt-get", *options, *install], "apt cannot fetch python3-torch")
+    for archive in sorted((apt / "cache" / "archives").glob("*.deb")):
+        if not archive.name.startswith(NEVER_UNPACKED):
+            _run(["dpkg-deb", "-x", str(archive), str(root)], f"{archive.name} cannot be unpacked")
+    shutil.rmtree(apt)
+    shutil.rmtree(root / "usr" / "share" / "doc", ignore_errors=True)
+    libraries = ":".join(
+        str(root / part) for part in (*LIBRARIES, "usr/lib", f"lib/{platform.machine()}-linux-gnu")
+    )
+    incoming = folder / "bin.incoming"
+    incoming.mkdir()
+    for name, arguments in (("python", ""), ("torchrun", "-m torch.distributed.run ")):
+        script = incoming / name
+        packages = root / "usr/lib/python3/dist-packages"
+        script.write_text(
+            WRAPPER.format(libraries=libraries, packages=packages, python=DEBIAN_PYTHON, arguments=arguments)
+        )
+        script.chmod(0o755)
+    version(incoming / "python", "torch")
+    incoming.rename(folder / "bin")
+
+
+def _make_environment(folder: Path) -> None:
+    uv = bootstrap.find_uv()
+    incoming = folder.with_name(f"{folder.name}.incoming")
+    shutil.rmtree(incoming, ignore_errors=True)
+    environment: list[Path | str] = [
+        uv,
+        "venv",
+        "--quiet",
+        "--relocatable",
+        "--python",
+        sys.executable,
+        incoming,
+    ]
+    bootstrap.run(environment, "make its environment")
+    python = str(incoming / "bin" / "python")
+    bootstrap.install(
+        [uv, "pip", "sync", "--quiet", "--python", python, "--require-hashes", LOCK], "install it"
+    )
+    version(Path(python), "jax")
+    incoming.rename(folder)
+
+
+def _run(command: list[str], fault: str) -> None:
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        said = [line for line in done.stderr.splitlines() if line.startswith(("E:", "dpkg"))]
+        raise Missing(f"{fault}: {said[-1] if said else f'exit code {done.returncode}'}")
+
+
+def _is_debian_12() -> bool:
+    release = bootstrap.read(Path("/etc/os-release"))
+    return platform.machine() == "x86_64" and "VERSION_CODENAME=bookworm" in release.splitlines()
+
+
+def _always() -> bool:
+    return True
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:12]
+
+
+FRAMEWORKS: dict[str, tuple[Callable[[], Path], str, Callable[[], bool]]] = {
+    "torch": (torch, "torch", _is_debian_12),
+    "jax": (jax, "jax", _always),
+}
+
+if __name__ == "__main__":
+    sys.exit(main())
