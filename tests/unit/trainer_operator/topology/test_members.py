@@ -401,3 +401,24 @@ async def test_close_and_drop_wake_every_hold():
     assert await held_for(members, lambda: members.close(UID)) == 0.5
     members = Members(SimClock())
     assert await held_for(members, lambda: members.drop(UID)) == 0.5
+
+
+def test_an_agent_of_a_replaced_pod_still_tells_that_its_node_lives(clock, members):
+    """ND4, FT16: its beat changes nothing else, but it is not silence."""
+    members.accept(beat(attempt=1, pod="new"))
+    clock.advance(100)
+    assert not members.accept(beat(attempt=0, pod="old"))
+    assert (members.silence(["new"]), members.silence(["old"]), members.silence(["new", "old"])) == (
+        100,
+        0,
+        0,
+    )
+
+
+def test_silence_counts_from_our_lead_on(clock, members):
+    """ND4, TX4: what another leader heard is not known."""
+    clock.advance(50)
+    members.restart_grace()
+    clock.advance(5)
+    assert members.silence(["never heard"]) == 5
+    assert members.silence([]) == 5
