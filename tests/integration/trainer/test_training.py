@@ -153,7 +153,7 @@ def test_copies_come_from_different_members_and_a_majority_commits(job):
 
 
 def test_lost_node_is_replaced_elsewhere_without_waiting_for_its_pods(job, until):
-    """DT3, ND1, TR12, RC: the replacement keeps away from the node; the old pod may stay Terminating."""
+    """DT3, ND1, ND2, TR12, RC: the replacement keeps away from the node; the old pod may stay Terminating."""
     digits = job.digits(epochs=LONG)
     digits.wait_committed()
     node = digits.pods()["digits-worker-1"]["spec"]["nodeName"]
@@ -165,6 +165,9 @@ def test_lost_node_is_replaced_elsewhere_without_waiting_for_its_pods(job, until
         assert status["excludedNodes"][0]["name"] == node
         assert status["failures"] == 0
         assert digits.pods()["digits-worker-1-a1"]["spec"]["nodeName"] != node
+        stuck = next(each for each in status["conditions"] if each["type"] == "OldPodStuck")
+        assert (stuck["status"], stuck["reason"]) == ("True", "NodeLost")
+        assert digits.pods()["digits-worker-1"]["metadata"]["deletionGracePeriodSeconds"] > 0, "it was forced"
         digits.wait_trains_on()
     finally:
         digits.world.cluster.start_node(node)
