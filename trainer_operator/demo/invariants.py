@@ -136,7 +136,7 @@ def histories(events: Sequence[AuditEvent]) -> list[History]:
         uid = metadata.get("uid", "")
         if event.response_status.code == 201 and not event.object_ref.subresource:
             known.setdefault(uid, History(metadata.get("namespace", ""), metadata["name"]))
-        if uid in known and body.get("kind") == "Trainer":
+        if uid in known and body.get("kind") == "Trainer" and "resourceVersion" in metadata:  # not a dry run
             known[uid].states.append(State(int(metadata["resourceVersion"]), event, body))
             known[uid].positions[id(event)] = position
     for position, event in enumerate(events):
@@ -161,7 +161,8 @@ def _add_child(known: dict[str, History], position: int, event: AuditEvent) -> N
             continue
         if owner.get("uid") == uid or name.startswith(f"{history.name}-"):
             history.causes.append(position)
-        if owner.get("uid") != uid or event.response_status.code != 201 or target.subresource:
+        stored = event.response_status.code == 201 and "resourceVersion" in metadata  # a dry run stores nothing
+        if owner.get("uid") != uid or not stored or target.subresource:
             continue
         version = int(metadata["resourceVersion"])
         if target.resource == "checkpoints":
