@@ -31,7 +31,6 @@ def _the_audit_log_breaks_no_invariant(request):
 
 
 AUDITED = {
-    "control_plane": lambda plane: plane.audit_log,
     "world": lambda world: world.cluster.audit_log,
 }
 """Fixtures with an API server, and where its log is."""

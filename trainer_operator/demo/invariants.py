@@ -161,7 +161,9 @@ def _add_child(known: dict[str, History], position: int, event: AuditEvent) -> N
             continue
         if owner.get("uid") == uid or name.startswith(f"{history.name}-"):
             history.causes.append(position)
-        stored = event.response_status.code == 201 and "resourceVersion" in metadata  # a dry run stores nothing
+        stored = (
+            event.response_status.code == 201 and "resourceVersion" in metadata
+        )  # a dry run stores nothing
         if owner.get("uid") != uid or not stored or target.subresource:
             continue
         version = int(metadata["resourceVersion"])
