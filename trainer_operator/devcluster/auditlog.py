@@ -120,7 +120,7 @@ class AuditLog:
 
 def parse(line: bytes) -> AuditEvent | None:
     """Read one line; None for the beginning of a long answer, whose end has a line of its own."""
-    event = _decode(line)
+    event = _decode(line.strip(b"\0"))  # a log that is rotated while it is written can have a gap of zeros
     return event if event.stage != "ResponseStarted" else None
 
 
