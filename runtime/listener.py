@@ -66,6 +66,7 @@ class TlsListener:
         self._handshakes = TaskBag()
         self._accepted: set[socket.socket] = set()
         self._open: dict[asyncio.BaseProtocol, asyncio.Transport] = {}
+        self._look_at = 64
         self._silent: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = {}
         self._log = get_logger("runtime.listener")
 
@@ -115,7 +116,7 @@ class TlsListener:
         """Accept while there is room; the kernel keeps the others waiting."""
         if self._socket is None:
             return
-        has_room = len(self._handshakes) < MAX_HANDSHAKES and self._count() < self._max_connections
+        has_room = self._has_room()
         loop = asyncio.get_running_loop()
         if has_room and not self._reading:
             loop.add_reader(self._socket, self._accept)
@@ -123,13 +124,17 @@ class TlsListener:
             loop.remove_reader(self._socket)
         self._reading = has_room
 
-    def _count(self) -> int:
-        """Count open connections, and forget those that ended once they are as many again."""
+    def _has_room(self) -> bool:
+        """Whether one more connection may be accepted.
+
+        The server's list of connections is asked only when ours has doubled since, or says that all places are taken:
+        with ten thousand agents it would otherwise be copied at each of ten thousand handshakes.
+        """
         server = self._runner.server
-        alive = server.connections if server is not None else []
-        if len(self._open) > 2 * len(alive) + 64:
-            self._open = {each: self._open[each] for each in alive if each in self._open}
-        return len(alive)
+        if server is not None and len(self._open) >= min(self._look_at, self._max_connections):
+            self._open = {each: self._open[each] for each in server.connections if each in self._open}
+            self._look_at = 2 * len(self._open) + 64
+        return len(self._handshakes) < MAX_HANDSHAKES and len(self._open) < self._max_connections
 
     def _accept(self) -> None:
         if self._socket is None:

@@ -47,6 +47,12 @@ class Phase(StrEnum):
     FAILED = "Failed"
 
 
+TERMINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED})
+"""Phases that never change again."""
+AT_REST = TERMINAL | {Phase.SUSPENDED}
+"""Phases in which no member runs, once its pods are gone."""
+
+
 class MembershipPhase(StrEnum):
     """Whether the members of an epoch may train yet."""
 

@@ -13,10 +13,9 @@ from itertools import pairwise
 from typing import Any
 
 from trainer_operator.api.names import ATTEMPT_LABEL, INDEX_LABEL, ROLE_LABEL
+from trainer_operator.api.status import AT_REST, TERMINAL
 from trainer_operator.devcluster.auditlog import AuditEvent, JsonBody
 
-TERMINAL = frozenset({"Succeeded", "Failed"})
-AT_REST = TERMINAL | {"Suspended"}
 REST_SLACK = 4
 """Writes that a Trainer at rest may cost besides those with a cause in the log: agents that leave are not in it."""
 EXPECTED_REFUSALS = ("being terminated", "exceeded quota")

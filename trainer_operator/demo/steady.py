@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainer_operator.api.status import TERMINAL
 from trainer_operator.demo.disturbances import Disturbance, Kind
 from trainer_operator.demo.timeline import (
     CheckpointSeen,
@@ -14,7 +15,6 @@ from trainer_operator.demo.timeline import (
 
 STEADY_STEPS = 6
 """Steps that have to follow before training counts as going on."""
-TERMINAL = ("Succeeded", "Failed")
 
 
 def has_ended(timeline: Timeline) -> bool:

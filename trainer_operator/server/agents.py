@@ -14,6 +14,7 @@ from aiohttp import web
 from runtime.cache.projection import Pod
 from runtime.clock import Clock
 from trainer_operator.api import names
+from trainer_operator.server.answers import problem
 from trainer_operator.server.auth import Authenticator, NotAMember, NotKnownYet, Unauthenticated
 from trainer_operator.telemetry.metrics import TrainerMetrics
 from trainer_operator.topology.beat import MAX_BEAT_BYTES, Beat, MalformedBeat, decode
@@ -59,28 +60,28 @@ class AgentApi:
         """Take one beat and answer with what the member shall do."""
         if not self._is_leader():
             self._metrics.beat("not ready")
-            return _answer(503, "this replica does not lead; try the next address", retry_after=1)
+            return problem(503, "this replica does not lead; try the next address", retry_after=1)
         if request.content_length is not None and request.content_length > MAX_BEAT_BYTES:
             self._metrics.beat("malformed")
-            return _answer(413, f"a beat is at most {MAX_BEAT_BYTES} bytes")
+            return problem(413, f"a beat is at most {MAX_BEAT_BYTES} bytes")
         try:
             pod = await self._authenticator.pod_of(request.headers.get("Authorization"))
         except Unauthenticated as error:
             self._metrics.beat("unauthenticated")
-            return _answer(401, str(error))
+            return problem(401, str(error))
         except NotAMember as error:
             return self._refuse(str(error))
         except NotKnownYet as error:
             self._metrics.beat("not ready")
-            return _answer(503, str(error), retry_after=1)
+            return problem(503, str(error), retry_after=1)
         if not self._take_token(pod.uid):
             self._metrics.beat("too fast")
-            return _answer(429, "more than 2 beats a second", retry_after=1)
+            return problem(429, "more than 2 beats a second", retry_after=1)
         try:
             beat = decode(await request.read())
         except MalformedBeat as error:
             self._metrics.beat("malformed")
-            return _answer(400, str(error))
+            return problem(400, str(error))
         reason = mismatch(pod, beat)
         if reason is not None:
             return self._refuse(reason)
@@ -109,7 +110,7 @@ class AgentApi:
         self.refused += 1
         self._metrics.beat("refused")
         _log.warning("refused a beat", reason=reason)
-        return _answer(403, reason)
+        return problem(403, reason)
 
     def _take_token(self, pod_uid: str) -> bool:
         now = self._clock.monotonic()
@@ -141,8 +142,3 @@ def mismatch(pod: Pod, beat: Beat) -> str | None:
 
 def _json(body: dict[str, object]) -> web.Response:
     return web.Response(body=orjson.dumps(body), content_type="application/json")
-
-
-def _answer(status: int, message: str, *, retry_after: int | None = None) -> web.Response:
-    headers = {"Retry-After": str(retry_after)} if retry_after is not None else None
-    return web.json_response({"error": message}, status=status, headers=headers)

@@ -11,8 +11,9 @@ import orjson
 from aiohttp import web
 
 from runtime.objects import ObjectKey
-from trainer_operator.api.status import TrainerStatus
+from trainer_operator.api.status import MemberStatus
 from trainer_operator.api.trainer import Trainer
+from trainer_operator.server.answers import problem
 from trainer_operator.server.users import UserReviewer
 from trainer_operator.topology.forest import Forest
 from trainer_operator.topology.members import AgentView, MemberId, Members
@@ -46,16 +47,16 @@ class TreeApi:
         key = ObjectKey(request.match_info["namespace"], request.match_info["name"])
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token:
-            return _problem(401, "send the token of a user: Authorization: Bearer <token>")
+            return problem(401, "send the token of a user: Authorization: Bearer <token>")
         if not self._is_leader():
-            return _problem(503, "this replica does not lead; ask another one", retry_after=2)
+            return problem(503, "this replica does not lead; ask another one", retry_after=2)
         refusal = await self._reviewer.refuses(token, key)
         if refusal is not None:
-            return _problem(refusal.status, refusal.message)
+            return problem(refusal.status, refusal.message)
         trainer = self._trainer(key)
         tree = self._forest.tree(trainer.metadata.uid) if trainer is not None else None
         if trainer is None or tree is None:
-            return _problem(404, f"no Trainer {key.name} in namespace {key.namespace}")
+            return problem(404, f"no Trainer {key.name} in namespace {key.namespace}")
         body = dump(trainer, tree, self._members.view(trainer.metadata.uid))
         return web.Response(body=orjson.dumps(body), content_type="application/json")
 
@@ -63,6 +64,7 @@ class TreeApi:
 def dump(trainer: Trainer, tree: Tree, agents: Mapping[MemberId, AgentView]) -> dict[str, Any]:
     """Return a tree as JSON values: the Trainer, its roles, their members with the four facts of ST4."""
     status, membership = trainer.status, trainer.status.membership
+    records = {MemberId(entry.role, entry.index): entry for entry in status.members}
     roles = []
     for name in ("master", "worker", "ps"):
         members = sorted(member for member in tree if member.role == name)
@@ -76,7 +78,9 @@ def dump(trainer: Trainer, tree: Tree, agents: Mapping[MemberId, AgentView]) -> 
                 "ready": role.ready,
                 "worst": role.worst,
                 "counts": {str(state): count for state, count in role.counts.items() if count},
-                "members": [_member(status, tree, member, agents.get(member)) for member in members],
+                "members": [
+                    _member(tree, member, records.get(member), agents.get(member)) for member in members
+                ],
             }
         )
     return {
@@ -93,9 +97,10 @@ def dump(trainer: Trainer, tree: Tree, agents: Mapping[MemberId, AgentView]) -> 
     }
 
 
-def _member(status: TrainerStatus, tree: Tree, member: MemberId, agent: AgentView | None) -> dict[str, Any]:
+def _member(
+    tree: Tree, member: MemberId, record: MemberStatus | None, agent: AgentView | None
+) -> dict[str, Any]:
     state = tree.state(member) or State.PENDING
-    record = next((m for m in status.members if (m.role, m.index) == (member.role, member.index)), None)
     body: dict[str, Any] = {
         "member": str(member),
         "state": state,
@@ -119,8 +124,3 @@ def _member(status: TrainerStatus, tree: Tree, member: MemberId, agent: AgentVie
             "stepsPerSecond": round(1 / usual, 3) if usual else None,
         }
     return body
-
-
-def _problem(status: int, message: str, *, retry_after: int | None = None) -> web.Response:
-    headers = {"Retry-After": str(retry_after)} if retry_after is not None else None
-    return web.json_response({"error": message}, status=status, headers=headers)

@@ -85,6 +85,11 @@ class Beat(msgspec.Struct, frozen=True, rename="camel"):
         """Attempt, run and sequence: a lower one is older (TX7). Only comparable within one boot."""
         return (self.attempt, self.run, self.seq)
 
+    @property
+    def process(self) -> str:
+        """Name the process that this beat speaks of; its failure is kept in status under this key (RC4)."""
+        return f"{self.attempt}/{self.boot}/{self.run}"
+
 
 _DECODER = msgspec.json.Decoder(Beat)
 

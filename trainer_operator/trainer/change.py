@@ -15,11 +15,12 @@ from trainer_operator.trainer.failures import in_grace
 from trainer_operator.trainer.membership import (
     ACTIVE,
     SERVING,
-    desired_members,
     has_servers,
     live,
+    may_go_without,
     members_of,
     next_epoch,
+    presence,
 )
 from trainer_operator.trainer.ranges import format_members
 
@@ -52,17 +53,12 @@ def scale(draft: Draft) -> None:
 
 def _target(draft: Draft) -> frozenset[MemberId]:
     """Return the members to change to: those that the spec asks for, or as many of them as there is room for (ME6)."""
-    desired, in_epoch = desired_members(draft.observed.trainer), members_of(draft)
-    spec, missing = draft.observed.trainer.spec, {member for member in desired if live(draft, member) is None}
-    if spec.elastic is None or not missing or missing & in_epoch or any(m.role != "worker" for m in missing):
-        return desired
-    reachable = desired - missing
-    workers = sum(member.role == "worker" for member in reachable)
-    if workers < spec.elastic.min_workers or not draft.passed(
-        draft.status.membership.since, spec.pending_timeout_seconds
-    ):
-        return desired
-    return reachable
+    present, missing = presence(draft)
+    if missing and not missing & members_of(draft) and may_go_without(draft, missing):
+        timeout = draft.observed.trainer.spec.pending_timeout_seconds
+        if draft.passed(draft.status.membership.since, timeout):
+            return present
+    return present | missing
 
 
 def stopped_at_checkpoint(draft: Draft, reason: CheckpointReason) -> bool:

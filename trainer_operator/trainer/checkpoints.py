@@ -6,7 +6,7 @@ a leader that died in between is followed by one that creates the same object.
 
 from trainer_operator.api.bucket import S3Bucket, parse_bucket
 from trainer_operator.api.checkpoint import CheckpointReason
-from trainer_operator.api.status import CheckpointInFlight, LastCheckpoint, Phase
+from trainer_operator.api.status import AT_REST, CheckpointInFlight, LastCheckpoint
 from trainer_operator.trainer.draft import CreateCheckpoint, Draft
 from trainer_operator.trainer.membership import (
     ACTIVE,
@@ -18,7 +18,6 @@ from trainer_operator.trainer.membership import (
 )
 
 FAILED_ATTEMPT_DELAY = 30.0
-AT_REST = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.SUSPENDED})
 
 
 def follow(draft: Draft) -> None:

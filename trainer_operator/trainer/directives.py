@@ -68,7 +68,7 @@ def _active(draft: Draft, agents: Mapping[MemberId, AgentView]) -> dict[MemberId
         directives = []
         if _must_end(draft, member, agent):
             wanted[member] = (
-                Directive(f"restart:{run_key(agent)}", "RestartProcess", {"run": agent.beat.run}),
+                Directive(f"restart:{agent.beat.process}", "RestartProcess", {"run": agent.beat.run}),
             )
             continue
         if status.stall is not None and agent.running:
@@ -85,14 +85,9 @@ def _active(draft: Draft, agents: Mapping[MemberId, AgentView]) -> dict[MemberId
     return wanted
 
 
-def run_key(agent: AgentView) -> str:
-    """Return the key of a failure of the agent's present process."""
-    return f"{agent.beat.attempt}/{agent.beat.boot}/{agent.beat.run}"
-
-
 def _must_end(draft: Draft, member: MemberId, agent: AgentView) -> bool:
     """Whether the process that runs was given up already: it stands still and others go on without it (SL4)."""
-    return agent.running and draft.records.get(member).handled == run_key(agent)
+    return agent.running and draft.records.get(member).handled == agent.beat.process
 
 
 def _address(draft: Draft, member: MemberId) -> tuple[str, int]:

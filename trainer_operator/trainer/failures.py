@@ -43,7 +43,7 @@ class Failure:
 
 def lost_window(observed: Observed) -> float:
     """Return W, the silence after which a second source is asked (DT3)."""
-    return max(3 * observed.heartbeat, observed.settings.lost_after)
+    return observed.settings.lost_window(observed.heartbeat)
 
 
 def in_grace(observed: Observed) -> bool:
@@ -55,7 +55,7 @@ def detect(
     observed: Observed, member: MemberId, *, attempt: int, had_pod: bool, handled: str = ""
 ) -> Failure | None:
     """Return the failure of the member's current attempt, or None while it lives or has ended well."""
-    pod = next((pod for pod in observed.pods.get(member, ()) if pod.attempt == attempt), None)
+    pod = observed.pod(member, attempt)
     agent = current_agent(observed, member, pod, attempt)
     if agent is not None and agent.done:
         return None  # a success report beats every later pod event (ST2)
@@ -130,10 +130,9 @@ def _of_exit(member: MemberId, pod: PodView, agent: AgentView) -> Failure:
     message = f"the process of {pod.name} ended with {how} at step {agent.beat.step}"
     if ended is not None and ended.fingerprint:
         message += f": {ended.fingerprint[:160]}"
-    key = f"{pod.attempt}/{agent.beat.boot}/{agent.beat.run}"
     return Failure(
         member,
-        key,
+        agent.beat.process,
         kind,
         reason,
         message,

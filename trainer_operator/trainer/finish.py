@@ -52,9 +52,8 @@ def succeed_when_done(draft: Draft) -> None:
 
 def _ended_well(draft: Draft, member: MemberId) -> bool:
     """Whether the member's pod says so: its agent may have left while no operator was there to listen (AG7)."""
-    attempt = draft.records.attempt(member)
-    pods = draft.observed.pods.get(member, ())
-    return any(pod.attempt == attempt and pod.phase == "Succeeded" and not pod.terminating for pod in pods)
+    pod = draft.observed.pod(member, draft.records.attempt(member))
+    return pod is not None and pod.phase == "Succeeded" and not pod.terminating
 
 
 def decides_success(draft: Draft, members: frozenset[MemberId]) -> set[MemberId]:

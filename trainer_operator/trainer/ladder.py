@@ -125,5 +125,5 @@ def repeats(draft: Draft, group: list[Failure], recovery: RecoveryStatus) -> str
 
 
 def _node_of(draft: Draft, member: MemberId) -> str:
-    attempt = draft.records.attempt(member)
-    return next((pod.node for pod in draft.observed.pods.get(member, ()) if pod.attempt == attempt), "")
+    pod = draft.observed.pod(member, draft.records.attempt(member))
+    return pod.node if pod is not None else ""

@@ -44,7 +44,7 @@ def members_of(draft: Draft) -> frozenset[MemberId]:
 
 def live_agent(observed: Observed, member: MemberId, attempt: int) -> AgentView | None:
     """Return the member's agent if its pod can train and it was heard within the lost window."""
-    pod = next((pod for pod in observed.pods.get(member, ()) if pod.attempt == attempt), None)
+    pod = observed.pod(member, attempt)
     if pod is None or not pod.alive:
         return None
     agent = current_agent(observed, member, pod, attempt)
@@ -120,20 +120,31 @@ def forming(draft: Draft, since: datetime | None) -> frozenset[MemberId] | None:
     Complete: at once. Without some workers: an elastic Trainer goes on with elastic.minWorkers or more, 15 s after
     `since` when the others have no node, and after pendingTimeoutSeconds when they are on their way.
     """
-    spec = draft.observed.trainer.spec
-    desired = desired_members(draft.observed.trainer)
-    present = frozenset(member for member in desired if live(draft, member) is not None)
-    if present == desired:
-        return desired
-    workers = sum(member.role == "worker" for member in present)
-    missing = desired - present
-    if spec.elastic is None or workers < spec.elastic.min_workers:
-        return None
-    if any(member.role != "worker" for member in missing):
+    present, missing = presence(draft)
+    if not missing:
+        return present
+    if not may_go_without(draft, missing):
         return None
     coming = any(pod.alive and pod.node for member in missing for pod in draft.observed.pods.get(member, ()))
-    wait = float(spec.pending_timeout_seconds) if coming else draft.observed.settings.partial_after
-    return present if draft.passed(since, wait) else None
+    timeout = float(draft.observed.trainer.spec.pending_timeout_seconds)
+    return (
+        present if draft.passed(since, timeout if coming else draft.observed.settings.partial_after) else None
+    )
+
+
+def presence(draft: Draft) -> tuple[frozenset[MemberId], frozenset[MemberId]]:
+    """Return who of the wanted members is there, and who is missing."""
+    desired = desired_members(draft.observed.trainer)
+    present = frozenset(member for member in desired if live(draft, member) is not None)
+    return present, desired - present
+
+
+def may_go_without(draft: Draft, missing: frozenset[MemberId]) -> bool:
+    """Whether an elastic Trainer may train without these members: only workers, and enough of them are left (ME3)."""
+    spec = draft.observed.trainer.spec
+    if spec.elastic is None or any(member.role != "worker" for member in missing):
+        return False
+    return spec.topology.workers - len(missing) >= spec.elastic.min_workers
 
 
 def _prepare(draft: Draft, desired: frozenset[MemberId]) -> None:

@@ -3,7 +3,7 @@
 from trainer_operator.topology.members import MemberId
 from trainer_operator.topology.state import Input
 from trainer_operator.trainer.draft import Draft
-from trainer_operator.trainer.failures import Failure, FailureClass, lost_window
+from trainer_operator.trainer.failures import Failure, FailureClass
 from trainer_operator.trainer.membership import desired_members, live, members_of
 
 _PHASES = {
@@ -53,8 +53,6 @@ def _input(draft: Draft, member: MemberId) -> Input | None:
     if agent is None:
         return None  # a pod that never spoke is Pending; one that fell silent is judged by the lost window
     beat = agent.beat
-    if agent.age > lost_window(draft.observed):
-        return None
     if agent.done:
         return Input.EXIT_0
     if agent.crashed:

@@ -5,7 +5,7 @@ from typing import Any
 from runtime.conditions import ConditionStatus, set_condition
 from trainer_operator.api.meta import Condition
 from trainer_operator.api.names import worker_selector
-from trainer_operator.api.status import Phase, RoleStatus, TrainerStatus
+from trainer_operator.api.status import AT_REST, TERMINAL, Phase, RoleStatus, TrainerStatus
 from trainer_operator.topology.members import MemberId
 from trainer_operator.trainer import volumes
 from trainer_operator.trainer.checkpoints import can_store
@@ -20,7 +20,6 @@ from trainer_operator.trainer.membership import (
     members_of,
 )
 
-TERMINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED})
 VOLUNTARY = frozenset({"Scaled", "ScaleCancelled"})
 READY_PHASES = frozenset({"train", "checkpoint", "eval"})
 
@@ -162,7 +161,7 @@ def conditions(draft: Draft) -> None:
         ),
         (
             "Degraded",
-            phase not in TERMINAL and phase is not Phase.SUSPENDED and missing > 0,
+            phase not in AT_REST and missing > 0,
             "MembersMissing" if missing else "Complete",
             f"{missing} of {len(desired)} members are not there" if missing else "",
         ),

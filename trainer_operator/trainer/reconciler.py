@@ -5,7 +5,7 @@ a pass waits until the pod cache has seen our own creates and deletes (R2).
 """
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 import structlog
@@ -29,7 +29,7 @@ from trainer_operator.trainer.membership import ACTIVE, RECOVERING, desired_memb
 from trainer_operator.trainer.observe import checkpoint_view, pods_by_member
 from trainer_operator.trainer.phase import is_terminal
 from trainer_operator.trainer.ranges import parse_members
-from trainer_operator.trainer.surroundings import Surroundings
+from trainer_operator.trainer.surroundings import Listed, Surroundings
 from trainer_operator.trainer.views import Observed, Settings
 
 SOURCE = "trainer"
@@ -39,17 +39,11 @@ BARRIER_RETRY = 0.02
 _log = structlog.get_logger("trainer")
 
 
-class Cache(Protocol[T_co]):
+class Cache(Listed[T_co], Protocol[T_co]):
     """The part of an informer that is used here."""
 
     def get(self, key: ObjectKey) -> T_co | None:
         """Return the object or None."""
-
-    def list(self, namespace: str | None = None) -> Iterable[T_co]:
-        """Return all objects, of one namespace if named."""
-
-    def by_index(self, index: str, value: str) -> Iterable[T_co]:
-        """Return the objects under an index value."""
 
 
 class TrainerReconciler:
@@ -167,8 +161,7 @@ class TrainerReconciler:
         )
 
     def _mass_silence(self) -> bool:
-        window = max(3 * self._members.heartbeat, self._settings.lost_after)
-        silent = self._members.mass_silence(window)
+        silent = self._members.mass_silence(self._settings.lost_window(self._members.heartbeat))
         if silent != self._silent:
             self._silent = silent
             if silent:

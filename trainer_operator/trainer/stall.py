@@ -73,7 +73,7 @@ def judge(draft: Draft) -> Failure | None:
     beat = worst.agent.beat
     return Failure(
         worst.member,
-        f"{beat.attempt}/{beat.boot}/{beat.run}",
+        beat.process,
         FailureClass.STARTUP if worst.startup else FailureClass.STALL,
         "StartupTimeout" if worst.startup else "Stalled",
         worst.message,

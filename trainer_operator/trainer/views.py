@@ -95,6 +95,10 @@ class Settings:
     node_recovery: bool = False
     """Whether pods and volumes of nodes that are down are freed by force; needs the opt-in rights (ND2, RB4)."""
 
+    def lost_window(self, heartbeat: float) -> float:
+        """Return W, the silence after which a second source is asked (DT3)."""
+        return max(3 * heartbeat, self.lost_after)
+
 
 @dataclass(frozen=True, slots=True)
 class Observed:
@@ -121,3 +125,7 @@ class Observed:
     chance: float = 0.5
     """A random number in [0, 1) for jitter, drawn by the caller."""
     settings: Settings = field(default_factory=Settings)
+
+    def pod(self, member: MemberId, attempt: int) -> PodView | None:
+        """Return the pod of a member's attempt; None while there is none."""
+        return next((pod for pod in self.pods.get(member, ()) if pod.attempt == attempt), None)

@@ -86,11 +86,14 @@ def recovery_of(trainer: Trainer) -> StorageRecovery | None:
 
 def claim_of(trainer: Trainer, member: MemberId, attempt: int) -> str | None:
     """Name the claim of an attempt: its own under FreshVolume, otherwise its member's; None without storage."""
-    recovery = recovery_of(trainer)
-    if recovery is None:
+    if recovery_of(trainer) is None:
         return None
-    number = attempt if recovery is StorageRecovery.FRESH_VOLUME else 0
-    return names.claim_name(trainer.metadata.name, member.role, member.index, number)
+    return names.claim_name(trainer.metadata.name, member.role, member.index, _number(trainer, attempt))
+
+
+def _number(trainer: Trainer, attempt: int) -> int:
+    """Return which claim of its member an attempt uses."""
+    return attempt if recovery_of(trainer) is StorageRecovery.FRESH_VOLUME else 0
 
 
 def claim_manifest(
@@ -100,7 +103,7 @@ def claim_manifest(
     storage, name = trainer.spec.topology.storage, claim_of(trainer, member, attempt)
     if storage is None or name is None:
         return None
-    number = attempt if storage.recovery is StorageRecovery.FRESH_VOLUME else 0
+    number = _number(trainer, attempt)
     spec: dict[str, Any] = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": str(storage.size)}},
@@ -131,7 +134,7 @@ def drop_old_claims(draft: Draft) -> None:
             claim.member in desired and claim.attempt >= draft.records.attempt(claim.member)
         ):
             continue
-        if not any(pod.attempt == claim.attempt for pod in draft.observed.pods.get(claim.member, ())):
+        if draft.observed.pod(claim.member, claim.attempt) is None:
             draft.actions.append(DeleteClaim(claim.name, claim.uid))
 
 
