@@ -31,6 +31,9 @@ FAREWELL = 1.0
 MAX_HANDSHAKES = 256
 """Handshakes at once; others wait in the kernel's backlog. One costs about 1.5 ms of processor time."""
 
+FULL_RETRY = 1.0
+"""Seconds after which a full listener looks whether a connection has ended; nothing tells it."""
+
 MAX_CONNECTIONS = 16_384
 """Open connections; more than all agents of the largest Trainer and its standby operators need."""
 
@@ -67,6 +70,7 @@ class TlsListener:
         self._accepted: set[socket.socket] = set()
         self._open: dict[asyncio.BaseProtocol, asyncio.Transport] = {}
         self._look_at = 64
+        self._retry: asyncio.TimerHandle | None = None
         self._silent: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = {}
         self._log = get_logger("runtime.listener")
 
@@ -102,7 +106,7 @@ class TlsListener:
             connection.close()
         self._accepted.clear()
         await self._runner.cleanup()
-        for timer in self._silent.values():
+        for timer in (*self._silent.values(), *([self._retry] if self._retry is not None else [])):
             timer.cancel()
         self._silent.clear()
         # Closed, a TLS connection still waits for the peer's farewell; nothing is under way on it any more.
@@ -123,6 +127,12 @@ class TlsListener:
         elif not has_room and self._reading:
             loop.remove_reader(self._socket)
         self._reading = has_room
+        if not has_room and self._retry is None:
+            self._retry = loop.call_later(FULL_RETRY, self._look_again)
+
+    def _look_again(self) -> None:
+        self._retry = None
+        self._listen()
 
     def _has_room(self) -> bool:
         """Whether one more connection may be accepted.

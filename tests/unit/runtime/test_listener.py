@@ -12,6 +12,7 @@ from aiohttp import web
 
 from runtime import listener as module
 from runtime.listener import TlsListener
+from runtime.tasks import TaskScope
 from trainer_operator.devcluster.certificates import CertificateAuthority
 
 
@@ -175,3 +176,25 @@ async def test_stopping_closes_a_connection_whose_handshake_has_not_begun(contex
         del server
         gc.collect()
     assert [str(each.message) for each in told] == []
+
+
+async def test_a_listener_that_is_full_accepts_again_once_a_connection_has_ended(
+    authority, context, monkeypatch
+):
+    """ATK7: the one that waits in the backlog gets its turn, though nothing else happens."""
+    monkeypatch.setattr(module, "FULL_RETRY", 0.05)
+    server = TlsListener(application(), context=context, max_connections=1)
+    await server.start("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(authority))
+    writer.write(b"GET /hello HTTP/1.1\r\nHost: x\r\n\r\n")
+    async with asyncio.timeout(30):
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+    async with TaskScope() as scope:
+        url = f"https://127.0.0.1:{server.port}/hello"
+        second = scope.spawn(status_of(authority, url), name="second")
+        await asyncio.sleep(0.2)
+        assert not second.done()
+        writer.transport.abort()
+        async with asyncio.timeout(30):
+            assert await second == 200
+    await server.stop()
