@@ -50,7 +50,7 @@ from trainer_operator.trainer.nodes import (
 )
 from trainer_operator.trainer.ranges import parse_members
 from trainer_operator.trainer.reconciler import TrainerReconciler
-from trainer_operator.trainer.surroundings import Surroundings
+from trainer_operator.trainer.surroundings import NODE_INDEX, Surroundings
 from trainer_operator.trainer.views import Settings
 from trainer_operator.trainer.volumes import Attachment, Claim
 
@@ -101,6 +101,7 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
         else None
     )
     pods.add_index(UID_INDEX, lambda pod: (pod.uid,))
+    pods.add_index(NODE_INDEX, lambda pod: (pod.node_name,) if pod.node_name else ())
 
     members = Members(clock)
     forest = Forest(clock)
@@ -166,11 +167,9 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
         return [key_of(trainer) for trainer in waiting if trainer["spec"].get("profile") == name.name]
 
     def trainers_on_node(node: AnyObject) -> list[ObjectKey]:
-        name = key_of(node).name
         owners = {
             (pod.namespace, (owner(pod) or {}).get("name", ""))
-            for pod in pods.list()
-            if pod.node_name == name
+            for pod in pods.by_index(NODE_INDEX, key_of(node).name)
         }
         return [ObjectKey(namespace, trainer) for namespace, trainer in owners if trainer]
 

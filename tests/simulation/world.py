@@ -33,7 +33,7 @@ from trainer_operator.trainer.apply import Applier
 from trainer_operator.trainer.nodes import NodeLeases
 from trainer_operator.trainer.ranges import parse_members
 from trainer_operator.trainer.reconciler import TrainerReconciler
-from trainer_operator.trainer.surroundings import Surroundings
+from trainer_operator.trainer.surroundings import NODE_INDEX, Surroundings
 from trainer_operator.trainer.views import Settings
 from trainer_operator.trainer.volumes import Claim
 
@@ -178,6 +178,8 @@ class Cached:
         return [obj for obj in objects if namespace in (None, obj["metadata"].get("namespace"))]
 
     def by_index(self, index, value):
+        if index == NODE_INDEX:
+            return [obj for obj in self.list() if obj.node_name == value]
         assert index == OWNER_UID
         return [
             obj

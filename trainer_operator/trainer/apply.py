@@ -84,6 +84,11 @@ class Applier:
         self._recovery = NodeRecovery(client)
         self._refusals: dict[str, str] = {}
 
+    def forget(self, uid: str) -> None:
+        """Forget a Trainer that no longer exists."""
+        self._ending.discard(uid)
+        self._refusals.pop(uid, None)
+
     async def status(self, trainer: Trainer, status: dict[str, Any]) -> Trainer:
         """Store the status and return the Trainer as it is now.
 

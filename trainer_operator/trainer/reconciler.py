@@ -112,8 +112,10 @@ class TrainerReconciler:
         cached = self._trainers.get(key)
         uid = uid_of(cached) if cached is not None else ""
         if self._uids.get(key, uid) != uid:
-            self._forest.drop(self._uids[key])
-            self._members.drop(self._uids.pop(key))  # it is gone, or another one has its name
+            gone = self._uids.pop(key)  # it is gone, or another one has its name
+            self._forest.drop(gone)
+            self._members.drop(gone)
+            self._applier.forget(gone)
             self._progress_at.pop(key, None)
         if cached is None:
             self._written.pop(key, None)

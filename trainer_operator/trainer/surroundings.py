@@ -11,6 +11,8 @@ from trainer_operator.trainer.views import ClaimView
 from trainer_operator.trainer.volumes import Attachment, Claim, claim_view
 
 T_co = TypeVar("T_co", covariant=True)
+NODE_INDEX = "node"
+"""Index of pods by the node that they run on."""
 
 
 class Listed(Protocol[T_co]):
@@ -62,4 +64,4 @@ class Surroundings:
         }
 
     def _silence(self, node: str) -> float:
-        return self._members.silence(pod.uid for pod in self._pods.list() if pod.node_name == node)
+        return self._members.silence(pod.uid for pod in self._pods.by_index(NODE_INDEX, node))

@@ -176,3 +176,12 @@ async def test_nothing_is_created_in_a_namespace_that_is_being_deleted(case):
     await case.act(CreatePod(W0, 0))
     await case.act(CreatePod(W0, 1), CreatePod(W1, 0), CreateCheckpoint("t-c00001", "Interval", pause=False))
     assert (case.world.api.writes, case.operator.events.seen) == ([], [])
+
+
+async def test_what_is_remembered_of_a_trainer_goes_with_it(case):
+    """TR21: nothing grows for ever."""
+    case.world.api.planned.append(terminating())
+    await case.act(CreatePod(W0, 0))
+    case.applier.forget(case.world.uid)
+    await case.act(CreatePod(W0, 0))
+    assert case.world.api.writes
