@@ -5,8 +5,7 @@ import os
 
 import pytest
 
-from integration.conftest import _the_audit_log_breaks_no_invariant
-from integration.trainer.conftest import job, until, world
+from integration.trainer.conftest import _the_audit_log_breaks_no_invariant, job, until, world
 
 __all__ = ["_the_audit_log_breaks_no_invariant", "job", "until", "world"]
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from trainer_operator.demo.invariants import check
 from trainer_operator.demo.manifests import service_account_kubeconfig
 from trainer_operator.devcluster.auditlog import AuditLog
 from trainer_operator.devcluster.certificates import CertificateAuthority
@@ -153,6 +154,19 @@ def certificate_folder(folder):
     ):
         (tls / name).write_bytes(Path(source).read_bytes())
     return tls
+
+
+@pytest.fixture(autouse=True)
+def _the_audit_log_breaks_no_invariant(request):
+    """Check the part of the log that was written during the test, for the Trainers that were made in it."""
+    if "world" not in request.fixturenames:
+        yield
+        return
+    log = request.getfixturevalue("world").audit
+    mark = log.mark()
+    yield
+    violations = check(log.since(mark), operator=USER)
+    assert not violations, "\n" + "\n".join(map(str, violations))
 
 
 @pytest.fixture
