@@ -332,6 +332,7 @@ class Training:
         for agent in self.agents.values():
             if agent.member == member and agent.proc == "running":
                 agent.proc, agent.exit, agent.phase = "exited", Exit(code=1), "done"
+                self._fail(agent)
                 return True
         return False
 
@@ -385,9 +386,12 @@ class Training:
             case "Checkpoint":
                 if agent.target is not None and agent.target["ckpt"] == args["ckpt"]:
                     return "" if any(ack.ckpt == args["ckpt"] for ack in agent.acks) else None
-                if agent.proc != "running" or agent.step > args["step"]:
+                if agent.proc == "running" and agent.step > args["step"]:
                     return "past"
                 agent.target = args
+                if agent.proc != "running":
+                    self._fail(agent)
+                    return "no process"
                 self._save(agent)
                 return None
             case "Store":
@@ -416,6 +420,15 @@ class Training:
         ]
         agent.paused = bool(target["pause"])
 
+    def _fail(self, agent):
+        """Report that no copy of what was asked for will come, unless it is there."""
+        target = agent.target
+        if target is not None and not any(ack.ckpt == target["ckpt"] for ack in agent.acks):
+            agent.acks += [
+                Ack(target["ckpt"], target["shard"], copy, ok=False, error="the process ended")
+                for copy in target["copies"]
+            ]
+
     def train(self):
         """All processes of the newest epoch take one step together, or none does."""
         running = [agent for agent in self.agents.values() if agent.proc == "running"]
@@ -431,6 +444,7 @@ class Training:
             self._save(agent)
             if step >= self.total:
                 agent.proc, agent.exit, agent.phase = "exited", Exit(code=0), "done"
+                self._fail(agent)
 
 
 class World(Training):

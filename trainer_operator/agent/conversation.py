@@ -65,6 +65,10 @@ class Conversation:
             "checkpoint", {"t": "checkpoint", "ckpt": order.ckpt, "step": order.step, "pause": pause}
         )
 
+    def refuse(self, order: SaveOrder, reason: str) -> None:
+        """Report that none of the copies of a checkpoint will come, without asking the process."""
+        self._saver.fail(order, reason)
+
     def ended(self) -> None:
         """Take the last words of an ended process and fail what it did not save any more."""
         self.server.drain(_DRAIN_TIME)

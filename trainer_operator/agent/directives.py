@@ -101,19 +101,24 @@ class Executor:
         order = _save_order(directive.args, self._state.epoch)
         pause = bool(directive.args.get("pause"))
         if not self._state.is_running:
-            raise OperationFailed("no process")
+            raise self._refused(order, "no process")
         if not order.copies:
             if pause:
                 self._conversation.pause(order.step)
             return {"step": order.step}
         if not self._settings.store:
-            raise OperationFailed("this pod has no store mounted")
+            raise self._refused(order, "this pod has no store mounted")
         if self._state.step >= order.step:
             raise OperationFailed("past", {"step": self._state.step})
         self._conversation.ask_checkpoint(order, pause=pause, directive=directive.id)
         if self._state.last_exit is not None and self._state.result_of(directive.id) is None:
             self._conversation.ended()  # it ended while we asked
         return _LATER
+
+    def _refused(self, order: SaveOrder, reason: str) -> OperationFailed:
+        """Say that no copy will come, so that nobody waits for it."""
+        self._conversation.refuse(order, reason)
+        return OperationFailed(reason)
 
     def _pause(self, directive: Directive) -> Any:
         self._conversation.pause(whole(directive.args, "step", default=0))

@@ -24,7 +24,7 @@ from runtime.resourceversion import compare
 from trainer_operator.api.checkpoint import Checkpoint, CheckpointHealth, CheckpointState, CheckpointStatus
 from trainer_operator.api.meta import API_VERSION, INT64_MAX, Condition
 from trainer_operator.api.resources import CHECKPOINTS
-from trainer_operator.api.status import MembershipPhase, ServerPhase
+from trainer_operator.api.status import TERMINAL, MembershipPhase, ServerPhase
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.checkpoint import orders
 from trainer_operator.checkpoint.quorum import (
@@ -271,6 +271,7 @@ class _View:
             epoch=status.epoch or 0,
             current_epoch=membership.epoch,
             trains=self._trains(),
+            ended=self.trainer.status.phase in TERMINAL,
             tries=len(status.missed),
             passed=self._passed(),
             quorum=has_quorum(acks, shards=shards, step=status.step or 0, replication=self.replication),

@@ -42,6 +42,8 @@ class Facts:
     current_epoch: int
     trains: bool
     """The current epoch is Active, its servers serve, and every holder's process runs."""
+    ended: bool = False
+    """The Trainer has ended: no process will reach a target any more."""
     tries: int = 0
     passed: bool = False
     """A holder was at the target already."""
@@ -87,6 +89,8 @@ def step(facts: Facts) -> Move:
 def _pending(facts: Facts) -> Move:
     if facts.trains:
         return Move(CheckpointState.STAGING, Order.SAVE, new_target=True)
+    if facts.ended:
+        return Move(CheckpointState.GARBAGE_COLLECTED, reason="TrainerEnded")
     if facts.age >= facts.pending_timeout:
         return Move(
             CheckpointState.GARBAGE_COLLECTED, reason="PendingTimeout"
@@ -109,6 +113,8 @@ def _staging(facts: Facts) -> Move:
         return Move(CheckpointState.STAGING, Order.ABORT, reason="EpochEnded")
     if facts.staged_for >= facts.staging_timeout:
         return Move(CheckpointState.STAGING, Order.ABORT, reason="StagingTimeout")
+    if facts.passed and facts.ended:
+        return Move(CheckpointState.STAGING, Order.ABORT, reason="TrainerEnded")
     if facts.passed:
         if facts.tries < MAX_TRIES:
             return Move(CheckpointState.STAGING, Order.SAVE, new_target=True)

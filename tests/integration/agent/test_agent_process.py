@@ -217,6 +217,18 @@ def test_a_process_that_ends_before_its_save_fails_the_copies(operator, start_ag
     assert (ack["ckpt"], ack["ok"], ack["error"]) == (ckpt, False, "the process ended before it saved")
 
 
+def test_a_checkpoint_that_is_asked_of_no_process_fails_its_copies_at_once(operator, start_agent):
+    """CS4: nobody waits for a copy that cannot come."""
+    start_agent("worker", 0, loop(3))
+    operator.result(begin(operator))
+    wait_proc(operator, "exited")
+    ckpt, asked = stage(operator, 1_000_000)
+    assert operator.result(asked)["error"] == "no process"
+    operator.wait(lambda: operator.beat("worker-0")["acks"])
+    ack = operator.beat("worker-0")["acks"][0]
+    assert (ack["ckpt"], ack["ok"], ack["error"]) == (ckpt, False, "no process")
+
+
 def test_pause_and_resume_take_effect_at_a_step_boundary(operator, start_agent):
     """SL1: the phase says paused, so that no stall clock runs."""
     start_agent("worker", 0, loop(100000, 0.01))

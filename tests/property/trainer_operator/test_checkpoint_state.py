@@ -8,7 +8,7 @@ from trainer_operator.checkpoint.state import MAX_TRIES, Facts, Move, Order, Out
 
 COMMITTED, COLLECTED = CheckpointState.COMMITTED, CheckpointState.GARBAGE_COLLECTED
 STATES = st.sampled_from([None, *CheckpointState])
-ABORT_REASONS = {"CopiesFailed", "EpochEnded", "StagingTimeout", "TargetPassed", "CommitFailed"}
+ABORT_REASONS = {"CopiesFailed", "EpochEnded", "StagingTimeout", "TargetPassed", "CommitFailed", "TrainerEnded"}
 
 FACTS = st.builds(
     Facts,
@@ -18,6 +18,7 @@ FACTS = st.builds(
     trains=st.booleans(),
     tries=st.integers(0, MAX_TRIES + 2),
     passed=st.booleans(),
+    ended=st.booleans(),
     quorum=st.booleans(),
     impossible=st.booleans(),
     commit_failed=st.booleans(),
@@ -81,7 +82,7 @@ def test_every_abort_says_why(facts):
     if move.order is Order.ABORT:
         assert move.reason in ABORT_REASONS
     if move.state is COLLECTED and facts.state is not COLLECTED:
-        assert move.reason in {"PendingTimeout", "Aborted", "Retention"}
+        assert move.reason in {"PendingTimeout", "TrainerEnded", "Aborted", "Retention"}
 
 
 @given(FACTS)

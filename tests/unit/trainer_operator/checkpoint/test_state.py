@@ -22,6 +22,7 @@ def facts(state, **changes):
         ({"trains": False}, Move(PENDING)),
         ({"trains": False, "age": 59.9}, Move(PENDING)),
         ({"trains": False, "age": 60.0}, Move(COLLECTED, reason="PendingTimeout")),
+        ({"trains": False, "ended": True}, Move(COLLECTED, reason="TrainerEnded")),
         ({"trains": False, "age": 5.0, "pending_timeout": 5.0}, Move(COLLECTED, reason="PendingTimeout")),
     ],
 )
@@ -45,7 +46,9 @@ def test_a_pending_one_waits_for_training_or_for_its_time_to_be_over(state, chan
         ({"passed": True}, Move(STAGING, Order.SAVE, new_target=True)),
         ({"passed": True, "tries": MAX_TRIES - 1}, Move(STAGING, Order.SAVE, new_target=True)),
         ({"passed": True, "tries": MAX_TRIES}, Move(STAGING, Order.ABORT, reason="TargetPassed")),
+        ({"passed": True, "ended": True}, Move(STAGING, Order.ABORT, reason="TrainerEnded")),
         ({"trains": False}, Move(STAGING, Order.SAVE)),
+        ({"trains": False, "ended": True}, Move(STAGING, Order.SAVE)),
     ],
 )
 def test_a_staging_one_is_saved_until_it_is_decided(changes, move):
