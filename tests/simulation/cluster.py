@@ -7,6 +7,7 @@ the wire format. Kubernetes and the agents are reduced to what they promise.
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
+from runtime.clock import format_time
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.topology.beat import Beat, DirectiveResult, Exit
 from trainer_operator.topology.members import AgentView, Directive, MemberId
@@ -15,6 +16,7 @@ from trainer_operator.trainer.draft import CreateCheckpoint, CreatePod, DeletePo
 from trainer_operator.trainer.views import CheckpointView, NodeView, Observed, PodView, Settings
 
 STEPS_PER_EPOCH = 10
+NO_ROOM = "0/4 nodes are available: 4 Insufficient cpu."
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -141,7 +143,8 @@ class Cluster:
                 del self.pods[name]
             elif pod.phase == "Pending" and not pod.node:
                 if self._has_room(member):
-                    self.pods[name] = (member, replace(pod, node=f"node-{member.index % 4}"))
+                    placed = replace(pod, node=f"node-{member.index % 4}", waits_reason="", waits_message="")
+                    self.pods[name] = (member, placed)
             elif pod.phase == "Pending" and pod.node not in self.down:
                 self.pods[name] = (member, replace(pod, phase="Running", ready=True))
                 if pod.attempt == self._newest(member):
@@ -189,7 +192,18 @@ class Cluster:
         self.serial += 1
         healthy = [n for n in range(4) if f"node-{n}" not in self.down]
         node = f"node-{healthy[self.serial % len(healthy)]}" if self._has_room(member) else ""
-        self.pods[name] = (member, PodView(name, f"uid{self.serial}", attempt, node=node))
+        self.pods[name] = (
+            member,
+            PodView(
+                name,
+                f"uid{self.serial}",
+                attempt,
+                node=node,
+                created=format_time(self.now),
+                waits_reason="" if node else "Unschedulable",
+                waits_message="" if node else NO_ROOM,
+            ),
+        )
 
     def _delete(self, name: str) -> None:
         if name in self.pods:

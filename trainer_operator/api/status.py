@@ -212,6 +212,19 @@ class PendingChange(StatusModel):
     """Name of the Checkpoint object that it waits for."""
 
 
+class GangStatus(StatusModel):
+    """Members that were released because not all of them found a node, until all have one (gang start)."""
+
+    tries: Int32 = 0
+    """How often in a row they were released."""
+    since: Time | None = None
+    """When their pods were last created anew."""
+    not_before: Time | None = None
+    """When their pods are created again; absent once they are."""
+    message: Text = ""
+    """Which member found no node, and why, in the scheduler's words."""
+
+
 class OldPod(StatusModel):
     """A pod of a lost node that has a successor, and its volume, until both are free (ND2 to ND4)."""
 
@@ -377,6 +390,8 @@ class TrainerStatus(StatusModel):
     """Pods of lost nodes that are removed by force; only where the administrator allows it."""
     pending_change: PendingChange | None = None
     """The change of members under way, if any."""
+    gang: GangStatus | None = None
+    """Members that were released because not all of them found a node; absent once all have one."""
     last_checkpoint: LastCheckpoint | None = None
     """The newest committed checkpoint."""
     checkpoint_in_flight: CheckpointInFlight | None = None

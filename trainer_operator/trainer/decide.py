@@ -17,6 +17,7 @@ from trainer_operator.trainer import (
     checkpoints,
     exclusion,
     finish,
+    gang,
     membership,
     memberstate,
     progress,
@@ -83,6 +84,9 @@ def _decide(draft: Draft) -> None:
         roll_up(draft)
         return
     exclusion.refresh(draft)
+    if gang.is_released(draft):
+        roll_up(draft)
+        return
     memberstate.observe(draft)
     _restores(draft)
     recovery.recover(draft)
@@ -92,7 +96,7 @@ def _decide(draft: Draft) -> None:
         change.scale(draft)
         checkpoints.request_when_due(draft)
         finish.succeed_when_done(draft)
-    if not is_terminal(status):
+    if not is_terminal(status) and not gang.release(draft):
         _pods(draft)
         volumes.follow(draft)
         _watch_silence(draft)
@@ -159,6 +163,8 @@ def _pods(draft: Draft) -> None:
         attempt = records.attempt(member)
         have = {pod.attempt for pod in observed.pods.get(member, ())}
         if attempt in have or records.is_done(member, draft.status.membership.epoch):
+            continue
+        if gang.holds_back(draft, member):
             continue
         if not attempt or recovery.delay_is_over(draft, member):
             draft.actions.append(CreatePod(member, attempt))

@@ -9,14 +9,7 @@ from trainer_operator.api.trainer import CleanPodPolicy, SuccessPolicy
 from trainer_operator.topology.members import MemberId
 from trainer_operator.trainer.change import stopped_at_checkpoint
 from trainer_operator.trainer.draft import CloseAgents, DeleteTrainer, Draft
-from trainer_operator.trainer.membership import (
-    ACTIVE,
-    PREPARING,
-    desired_members,
-    last_step,
-    live,
-    members_of,
-)
+from trainer_operator.trainer.membership import ACTIVE, RESUMED, disband, gather, live, members_of
 from trainer_operator.trainer.ranges import format_members
 from trainer_operator.trainer.views import PodView
 
@@ -148,15 +141,9 @@ def suspend(draft: Draft) -> None:
             draft.event("Suspending", "spec.suspend is set: a checkpoint is taken, then the pods go")
         if not stopped_at_checkpoint(draft, CheckpointReason.PRE_EVICT):
             return
-    status.global_step = last_step(draft)  # the agents' word is gone with their pods
     _release(draft)
-    if status.membership.epoch:
-        status.membership.epoch += 1
-        status.membership.phase = PREPARING
-        status.membership.since = draft.observed.now
-    status.membership.reason = "Resumed"
-    status.membership.members = ""
-    status.pending_change = None
+    disband(draft, RESUMED)
+    status.gang = None
     status.recovery = None
     status.start_time = None
     status.phase = Phase.SUSPENDED
@@ -171,9 +158,7 @@ def resume(draft: Draft) -> bool:
         _release(draft)  # once more: the first delete may have failed
         return False
     draft.status.phase = Phase.PENDING
-    desired = desired_members(draft.observed.trainer)
-    if draft.status.membership.epoch:
-        draft.status.membership.members = format_members(desired)
+    desired = gather(draft)
     draft.event("Resumed", f"pods are created again: {format_members(desired)}")
     return True
 

@@ -21,6 +21,9 @@ PREPARING = MembershipPhase.PREPARING
 ACTIVE = MembershipPhase.ACTIVE
 RECOVERING = ServerPhase.RECOVERING
 SERVING = ServerPhase.SERVING
+RESUMED, REQUEUED = "Resumed", "Requeued"
+NEW_PODS = frozenset({RESUMED, REQUEUED})
+"""Why an epoch began for which every member gets a new pod under its old name."""
 WAIT_FOR_WORKERS = 5.0
 """Seconds that a lost server's successor waits for the workers to report their last step."""
 
@@ -56,6 +59,12 @@ def live(draft: Draft, member: MemberId) -> AgentView | None:
     return live_agent(draft.observed, member, draft.records.attempt(member))
 
 
+def trains(draft: Draft) -> bool:
+    """Whether the epoch may train: it is Active, and its parameter servers serve."""
+    membership = draft.status.membership
+    return membership.phase == ACTIVE and membership.ps_phase != RECOVERING
+
+
 def next_epoch(draft: Draft, members: frozenset[MemberId], reason: str) -> None:
     """Open the next epoch: Preparing, with these members."""
     membership = draft.status.membership
@@ -70,6 +79,29 @@ def next_epoch(draft: Draft, members: frozenset[MemberId], reason: str) -> None:
     if has_servers(draft.observed.trainer):
         membership.ps_phase = RECOVERING
     draft.status.pending_change = None
+
+
+def disband(draft: Draft, reason: str) -> None:
+    """End the epoch together with its pods; nothing is charged, and the next one begins with pods of the same names."""
+    status, membership = draft.status, draft.status.membership
+    status.global_step = last_step(draft)  # the agents' word is gone with their pods
+    if membership.epoch:
+        membership.epoch += 1
+        membership.phase = PREPARING
+        membership.since = draft.observed.now
+    membership.reason = reason
+    membership.members = ""
+    status.pending_change = None
+
+
+def gather(draft: Draft) -> frozenset[MemberId]:
+    """Begin to form the epoch that follows `disband`: its members are waited for from now on."""
+    desired = desired_members(draft.observed.trainer)
+    membership = draft.status.membership
+    if membership.epoch:
+        membership.members = format_members(desired)
+        membership.since = draft.observed.now
+    return desired
 
 
 def after_failures(draft: Draft, group: list[Failure], *, everyone: bool = False) -> str:

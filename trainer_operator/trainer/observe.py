@@ -41,6 +41,7 @@ def pod_view(pod: Pod) -> PodView:
     ended = _terminated(pod)
     conditions = pod.status.conditions or ()
     target = next((c for c in conditions if c.type == "DisruptionTarget" and c.status == "True"), None)
+    unplaced = next((c for c in conditions if c.type == "PodScheduled" and c.status == "False"), None)
     reason = pod.status.reason or ""
     disrupted = target is not None or reason in DISRUPTION_REASONS
     if target is not None:
@@ -58,6 +59,9 @@ def pod_view(pod: Pod) -> PodView:
         exit_code=ended.exit_code if ended is not None else None,
         oom_killed=ended is not None and ended.reason == "OOMKilled",
         message=(pod.status.message or (ended.message if ended is not None else "") or "")[:512],
+        created=pod.metadata.creation_timestamp or "",
+        waits_reason=(unplaced.reason or "" if unplaced is not None else "")[:64],
+        waits_message=(unplaced.message or "" if unplaced is not None else "")[:512],
     )
 
 

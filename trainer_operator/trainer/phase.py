@@ -7,11 +7,12 @@ from trainer_operator.api.meta import Condition
 from trainer_operator.api.names import worker_selector
 from trainer_operator.api.status import AT_REST, TERMINAL, Phase, RoleStatus, TrainerStatus
 from trainer_operator.topology.members import MemberId
-from trainer_operator.trainer import volumes
+from trainer_operator.trainer import gang, volumes
 from trainer_operator.trainer.checkpoints import can_store
 from trainer_operator.trainer.draft import Draft
 from trainer_operator.trainer.membership import (
     ACTIVE,
+    NEW_PODS,
     PREPARING,
     RECOVERING,
     desired_members,
@@ -21,6 +22,7 @@ from trainer_operator.trainer.membership import (
 )
 
 VOLUNTARY = frozenset({"Scaled", "ScaleCancelled"})
+STARTS = NEW_PODS | {"Started"}
 READY_PHASES = frozenset({"train", "checkpoint", "eval"})
 
 
@@ -103,10 +105,10 @@ def _progress(draft: Draft) -> None:
 def _phase(draft: Draft) -> Phase:
     status = draft.status
     membership = status.membership
-    if membership.epoch == 0 or membership.reason == "Resumed":
+    if membership.epoch == 0 or membership.reason in NEW_PODS:
         if membership.phase == ACTIVE:
             return _active_phase(draft)
-        scheduled = any(pod.node for pods in draft.observed.pods.values() for pod in pods)
+        scheduled = any(pod.alive and pod.node for pods in draft.observed.pods.values() for pod in pods)
         return Phase.STARTING if scheduled else Phase.PENDING
     if membership.phase == PREPARING:
         if membership.reason in VOLUNTARY:
@@ -129,7 +131,7 @@ def _active_phase(draft: Draft) -> Phase:
         return Phase.RECOVERING
     if status.membership.reason in VOLUNTARY:
         return Phase.SCALING
-    return Phase.STARTING if status.membership.reason in {"Started", "Resumed"} else Phase.RECOVERING
+    return Phase.STARTING if status.membership.reason in STARTS else Phase.RECOVERING
 
 
 def _crashed(draft: Draft, everyone: frozenset[MemberId]) -> bool:
@@ -167,9 +169,7 @@ def conditions(draft: Draft) -> None:
         ),
         _checkpoint_row(draft),
     ]
-    old_pod = volumes.old_pod_row(draft)
-    if old_pod is not None:
-        rows.append(old_pod)
+    rows += [row for row in (gang.scheduled_row(draft), volumes.old_pod_row(draft)) if row is not None]
     current: list[dict[str, Any]] = [condition.dump() for condition in status.conditions]
     for kind, value, reason, text in rows:
         word: ConditionStatus = "Unknown" if value is None else ("True" if value else "False")

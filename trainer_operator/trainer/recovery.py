@@ -130,8 +130,8 @@ def _had_pod(draft: Draft, member: MemberId, in_epoch: frozenset[MemberId]) -> b
     """Whether the pod of the current attempt existed: its agent was heard, or the active epoch was formed with it."""
     entry = draft.records.get(member)
     active = draft.status.membership.phase == membership.ACTIVE
-    if not active and draft.status.membership.reason == "Resumed":
-        return False  # agents of the pods that were suspended may still be remembered (TR13)
+    if not active and draft.status.membership.reason in membership.NEW_PODS:
+        return False  # agents of the pods that were released may still be remembered (TR13)
     agent = draft.observed.agents.get(member)
     if agent is not None and agent.beat.attempt == entry.attempt:
         return True

@@ -26,6 +26,11 @@ class PodView:
     exit_code: int | None = None
     oom_killed: bool = False
     message: str = ""
+    created: str = ""
+    """When it was made, as the API server writes it."""
+    waits_reason: str = ""
+    """Why it has no node yet, in the scheduler's word; empty before the scheduler looked at it."""
+    waits_message: str = ""
 
     @property
     def failed(self) -> bool:

@@ -8,7 +8,14 @@ from trainer_operator.checkpoint.state import MAX_TRIES, Facts, Move, Order, Out
 
 COMMITTED, COLLECTED = CheckpointState.COMMITTED, CheckpointState.GARBAGE_COLLECTED
 STATES = st.sampled_from([None, *CheckpointState])
-ABORT_REASONS = {"CopiesFailed", "EpochEnded", "StagingTimeout", "TargetPassed", "CommitFailed", "TrainerEnded"}
+ABORT_REASONS = {
+    "CopiesFailed",
+    "EpochEnded",
+    "StagingTimeout",
+    "TargetPassed",
+    "CommitFailed",
+    "TrainerEnded",
+}
 
 FACTS = st.builds(
     Facts,

@@ -211,7 +211,7 @@ def test_there_is_one_condition_of_each_type_however_long_it_runs():
         status = rolled(status, agents=agents, now=START + timedelta(hours=hour))
     kinds = [entry.type for entry in status.conditions]
     assert sorted(kinds) == sorted(set(kinds))
-    assert len(kinds) == 6
+    assert len(kinds) == 7
 
 
 def test_the_time_of_a_condition_moves_with_its_status_only():
