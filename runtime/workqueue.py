@@ -76,7 +76,7 @@ class WorkQueue(Generic[K]):
         max_delay: float = 60.0,
     ) -> None:
         self.name = name
-        self._clock = clock
+        self._now = clock.monotonic
         self._base_delay = base_delay
         self._max_delay = max_delay
         self._age = count()
@@ -105,7 +105,7 @@ class WorkQueue(Generic[K]):
 
     def __len__(self) -> int:
         """Return how many keys are ready, those being processed again included (Q5)."""
-        self._promote(self._clock.monotonic())
+        self._promote(self._now())
         return len(self._ready)
 
     @property
@@ -120,7 +120,7 @@ class WorkQueue(Generic[K]):
         self._adds += 1
         if self._waiting and (waiting := self._waiting.pop(key, None)) is not None:
             priority = max(priority, waiting[3])
-        self._make_ready(key, priority, self._clock.monotonic())
+        self._make_ready(key, priority, self._now())
 
     def add_after(self, key: K, delay: float, priority: int = 0) -> None:
         """Make `key` ready in `delay` seconds; the earliest deadline and the highest priority win (Q2, Q4).
@@ -135,7 +135,7 @@ class WorkQueue(Generic[K]):
             self.add(key, priority)
             return
         self._adds += 1
-        now = self._clock.monotonic()
+        now = self._now()
         self._promote(now)
         if key in self._ready:  # already due: only the priority can still change
             self._make_ready(key, priority, now)
@@ -180,7 +180,7 @@ class WorkQueue(Generic[K]):
 
         Raises: QueueShutDown as `get` does.
         """
-        now = self._clock.monotonic()
+        now = self._now()
         if self._timetable:
             self._promote(now)
         entry = self._next_entry()
@@ -204,13 +204,10 @@ class WorkQueue(Generic[K]):
         already received is handed on (RT22, RT39).
         Raises: QueueShutDown when the queue was shut down and is empty.
         """
-        while True:
-            taken = self.get_nowait()
-            if taken is not None:
-                return taken
+        while (taken := self.get_nowait()) is None:
             getter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._getters.append(getter)
-            self._arm(self._clock.monotonic())
+            self._arm(self._now())
             try:
                 await getter
             except asyncio.CancelledError:
@@ -219,6 +216,7 @@ class WorkQueue(Generic[K]):
                 else:
                     getter.cancel()
                 raise
+        return taken
 
     def done(self, key: K) -> None:
         """End the processing of `key`; if it was added meanwhile it becomes takeable at its old place (Q1).
@@ -228,7 +226,7 @@ class WorkQueue(Generic[K]):
         started = self._processing.pop(key, None)
         if started is None:
             raise ValueError(f"done() of {key!r}, which is not being processed")
-        self._work_time.observe(self._clock.monotonic() - started)
+        self._work_time.observe(self._now() - started)
         if key in self._ready:
             if (entry := self._aside.pop(key, None)) is not None:
                 heapq.heappush(self._given_back, entry)
@@ -272,7 +270,7 @@ class WorkQueue(Generic[K]):
 
     def snapshot(self) -> QueueSnapshot:
         """Return the figures behind the metrics of Q7, computed when scraped so that the hot path stays cheap."""
-        now = self._clock.monotonic()
+        now = self._now()
         self._promote(now)
         depth: dict[int, int] = {}
         for entry in self._ready.values():
@@ -304,7 +302,7 @@ class WorkQueue(Generic[K]):
         if not line:
             insort(self._order, -priority)
         line.append(entry)
-        if self._superseded > 64 + len(self._ready):  # repeated raises must not grow the index for ever
+        if self._superseded > 64 and self._superseded > 64 + len(self._ready):  # repeated raises must not grow the index for ever
             self._drop_superseded()
         if self._getters and key not in self._processing:
             self._wake_one()
@@ -374,13 +372,13 @@ class WorkQueue(Generic[K]):
 
     def _on_timer(self) -> None:
         self._timer = None
-        now = self._clock.monotonic()
+        now = self._now()
         self._promote(now)
         if any(not getter.done() for getter in self._getters):
             self._arm(now)
 
     def _begin_shutdown(self) -> None:
-        self._promote(self._clock.monotonic())
+        self._promote(self._now())
         self._is_shut_down = True
         self._waiting.clear()
         self._timetable.clear()

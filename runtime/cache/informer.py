@@ -81,7 +81,8 @@ class Registration(Generic[T]):
     def notify(self, deltas: Iterable[Delta[T]], *, initial: bool) -> None:
         """Queue changes for delivery."""
         if not self._removed:
-            self._pending.extend((delta, initial) for delta in deltas)
+            for delta in deltas:
+                self._pending.append((delta, initial))
             self._wake.set()
 
     def end_initial(self) -> None:
@@ -141,6 +142,7 @@ class Informer(Generic[T]):
         self._metrics = metrics
         self._rng = rng or random.Random()
         self._store: Store[T] = Store(codec)
+        self._counted = -1
         self._registrations: list[Registration[T]] = []
         self._scope: TaskScope | None = None
         self._synced = asyncio.Event()
@@ -287,7 +289,9 @@ class Informer(Generic[T]):
         if deltas:
             for registration in self._registrations:
                 registration.notify(deltas, initial=initial)
-            self._metrics.cache_size(kind=self.resource.kind, objects=len(self._store))
+            if len(self._store) != self._counted:
+                self._counted = len(self._store)
+                self._metrics.cache_size(kind=self.resource.kind, objects=self._counted)
 
     def _require(self, namespace: str) -> None:
         if self._namespaces is not None and namespace not in self._namespaces:

@@ -169,6 +169,11 @@ class _Bookmark(msgspec.Struct, gc=False):
     metadata: _BookmarkMetadata | None = None
 
 
+_FRAMES = tuple(
+    (kind, b'{"type":"%s","object":' % kind.encode()) for kind in ("MODIFIED", "ADDED", "DELETED")
+)
+"""How the server's encoder begins an event; whatever looks otherwise is decoded in full."""
+
 _decode_event = msgspec.json.Decoder(_Event).decode
 _decode_bookmark = msgspec.json.Decoder(_Bookmark).decode
 
@@ -355,6 +360,10 @@ class Reflector(Generic[T]):
         """Apply complete lines, then move the version once for all of them."""
         version, only_added, failure = "", True, None
         for line in lines:
+            if (framed := self._apply_framed(line)) is not None:
+                kind, version = framed[0], framed[1] or version
+                only_added = only_added and kind == "ADDED"
+                continue
             try:
                 event = _decode_event(line)
             except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -383,6 +392,21 @@ class Reflector(Generic[T]):
             self._state, _ = step(self._state, Progress(version, only_added), self._clock.monotonic())
         return failure
 
+    def _apply_framed(self, line: bytes) -> tuple[str, str] | None:
+        """Apply an event of the usual form and return its type and version; None when it has another one.
+
+        A scan of the object for its end is a fifth of what an event costs (measured), and is not needed where the
+        object takes the rest of the line.
+        """
+        for kind, frame in _FRAMES:
+            if line.startswith(frame) and line.endswith(b"}"):
+                try:
+                    obj = self._codec.decode(memoryview(line)[len(frame) : -1])
+                except Undecodable:
+                    return None
+                return kind, self._hand_over(kind, obj)
+        return None
+
     def _apply_object(self, event: _Event) -> str:
         """Hand an event's object to the sink and return its version, also when the object cannot be used."""
         try:
@@ -390,12 +414,15 @@ class Reflector(Generic[T]):
         except Undecodable:
             self._skip("undecodable")
             return _version_in(event.object)
+        return self._hand_over(event.type or "", obj)
+
+    def _hand_over(self, kind: str, obj: T) -> str:
         target = self._gathering if isinstance(self._state, InitialWatch) else self._sink
-        if event.type == "DELETED":
+        if kind == "DELETED":
             target.remove(obj)
         else:
             target.put(obj)
-        return self._codec.identity(obj).version
+        return self._codec.version(obj)
 
     def _end_initial(self, version: str) -> None:
         """Show the gathered collection; what follows in the stream goes to the sink itself."""

@@ -81,7 +81,7 @@ class Store(Generic[T]):
     def has_uid(self, key: ObjectKey, uid: str) -> bool:
         """Tell whether the object of that name is the one with this uid."""
         obj = self._objects.get(key)
-        return obj is not None and self._codec.identity(obj).uid == uid
+        return obj is not None and self._codec.uid(obj) == uid
 
     def add_index(self, name: str, values_of: Callable[[T], Iterable[str]]) -> None:
         """Add an index and enter what is stored.
@@ -127,15 +127,16 @@ class Store(Generic[T]):
         if old is None:
             self._enter(key, obj)
             return [Added(obj)]
-        before = self._codec.identity(old)
-        if before.uid != uid:
+        if self._codec.uid(old) != uid:
             # Re-entered rather than overwritten, so that it takes its place at the end of the order of arrival.
             self._leave(key)
             self._enter(key, obj)
             return [Deleted(old, final_state_unknown=True), Added(obj)]
-        if before.version == version and version:
+        if version and self._codec.version(old) == version:
             return []
-        self._enter(key, obj)
+        self._objects[key] = self._by_namespace[key.namespace][key] = obj
+        for index in self._indexes.values():
+            index.put(key, obj)
         return [Updated(old, obj)]
 
     def _enter(self, key: ObjectKey, obj: T) -> None:

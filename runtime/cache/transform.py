@@ -49,7 +49,7 @@ class Codec(Protocol[T]):
     accept_list: str
     accept_watch: str
 
-    def decode(self, raw: bytes | msgspec.Raw) -> T:
+    def decode(self, raw: bytes | memoryview | msgspec.Raw) -> T:
         """Decode and strip one object.
 
         Raises: Undecodable, also when it is of another kind (W14) or has no name.
@@ -58,6 +58,14 @@ class Codec(Protocol[T]):
 
     def identity(self, obj: T) -> Identity:
         """Return key, uid and version."""
+        ...
+
+    def uid(self, obj: T) -> str:
+        """Return the uid alone."""
+        ...
+
+    def version(self, obj: T) -> str:
+        """Return the resource version alone."""
         ...
 
     def owner_uids(self, obj: T) -> Iterable[str]:
@@ -77,7 +85,7 @@ class StructCodec(Generic[P]):
             self._kinds = (None, "PartialObjectMetadata")
             self.accept_list, self.accept_watch = _METADATA_LIST, _METADATA_EVENT
 
-    def decode(self, raw: bytes | msgspec.Raw) -> P:
+    def decode(self, raw: bytes | memoryview | msgspec.Raw) -> P:
         """Decode one object, drop what only kubectl reads, share what other objects have too."""
         try:
             obj = self._decode(raw)
@@ -101,6 +109,14 @@ class StructCodec(Generic[P]):
             metadata.resource_version or "",
         )
 
+    def uid(self, obj: P) -> str:
+        """Return the uid alone."""
+        return obj.metadata.uid or ""
+
+    def version(self, obj: P) -> str:
+        """Return the resource version alone."""
+        return obj.metadata.resource_version or ""
+
     def owner_uids(self, obj: P) -> Iterable[str]:
         """Return the uids of all owners."""
         return [reference.uid for reference in obj.metadata.owner_references or () if reference.uid]
@@ -114,10 +130,10 @@ class JsonCodec:
         self._api_version = sys.intern(resource.api_version)
         self.accept_list = self.accept_watch = _JSON
 
-    def decode(self, raw: bytes | msgspec.Raw) -> JsonObject:
+    def decode(self, raw: bytes | memoryview | msgspec.Raw) -> JsonObject:
         """Decode one object, drop what only servers and kubectl read, share strings that many objects have."""
         try:
-            obj = orjson.loads(raw if isinstance(raw, bytes) else memoryview(raw))
+            obj = orjson.loads(memoryview(raw) if isinstance(raw, msgspec.Raw) else raw)
         except orjson.JSONDecodeError as error:
             raise Undecodable(str(error)) from error
         if not isinstance(obj, dict) or not isinstance(metadata := obj.get("metadata"), dict):
@@ -139,6 +155,14 @@ class JsonCodec:
             metadata.get("uid") or "",
             metadata.get("resourceVersion") or "",
         )
+
+    def uid(self, obj: JsonObject) -> str:
+        """Return the uid alone."""
+        return obj["metadata"].get("uid") or ""
+
+    def version(self, obj: JsonObject) -> str:
+        """Return the resource version alone."""
+        return obj["metadata"].get("resourceVersion") or ""
 
     def owner_uids(self, obj: JsonObject) -> Iterable[str]:
         """Return the uids of all owners."""

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from runtime.clock import Clock, SystemClock
 from runtime.errors import RuntimeFault
-from runtime.listener import TlsListener
+from runtime.listener import BODY_DEADLINE, TlsListener
 from runtime.logs import get_logger
 from runtime.metrics import Metrics
 from runtime.webhook import admission, conversion
@@ -28,9 +28,6 @@ MAX_ADMISSION = 7 * 1024 * 1024
 
 MAX_CONVERSION = 64 * 1024 * 1024
 """Bytes of a conversion review, which may hold a whole page of a list."""
-
-BODY_DEADLINE = 10.0
-"""Seconds for a body to arrive; the API server itself waits 10 s for a webhook unless told otherwise."""
 
 _Answer = Callable[[bytes], Awaitable[bytes]]
 

@@ -5,6 +5,7 @@ news for the member, at most as long as the agent asked, so that a directive arr
 are seconds apart.
 """
 
+import asyncio
 from collections.abc import Callable
 
 import orjson
@@ -13,6 +14,7 @@ from aiohttp import web
 
 from runtime.cache.projection import Pod
 from runtime.clock import Clock
+from runtime.listener import BODY_DEADLINE
 from trainer_operator.api import names
 from trainer_operator.server.answers import problem
 from trainer_operator.server.auth import Authenticator, NotAMember, NotKnownYet, Unauthenticated
@@ -78,7 +80,13 @@ class AgentApi:
             self._metrics.beat("too fast")
             return problem(429, "more than 2 beats a second", retry_after=1)
         try:
-            beat = decode(await request.read())
+            async with asyncio.timeout(BODY_DEADLINE):
+                body = await request.read()
+        except TimeoutError:
+            self._metrics.beat("too slow")
+            return problem(408, f"the beat did not arrive within {BODY_DEADLINE:g} s")
+        try:
+            beat = decode(body)
         except MalformedBeat as error:
             self._metrics.beat("malformed")
             return problem(400, str(error))

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from trainer_operator.api.status import TrainerStatus
 
 Ending = Literal["committed", "aborted", "collected"]
-BEATS = ("accepted", "older", "malformed", "unauthenticated", "refused", "too fast", "not ready")
+BEATS = ("accepted", "older", "malformed", "unauthenticated", "refused", "too fast", "too slow", "not ready")
 
 
 class TrainerMetrics:

@@ -111,10 +111,11 @@ def test_backoff_doubles_per_key_up_to_its_cap_and_is_forgotten():
 
 def test_backoff_of_one_key_does_not_slow_another():
     """Q3: there is no common bucket."""
-    queue = queue_at(SimClock())
+    clock = SimClock()
+    queue = queue_at(clock)
     for number in range(1000):
         queue.add_rate_limited(number)
-    queue._clock.advance(0.005)
+    clock.advance(0.005)
     assert len(queue) == 1000
 
 

@@ -370,10 +370,9 @@ def test_a_controller_without_workers_is_refused():
         Bench(Scripted(), workers=0)
 
 
-def test_watching_children_queues_their_owner():
+async def test_watching_children_queues_their_owner():
     """C6."""
     bench = Bench(Scripted())
-    bench.controller.queue._clock = type("At", (), {"monotonic": lambda self: 0.0})()
     informer = FakeInformer()
     bench.controller.watch(informer, mapping=owner_of(PARENTS))
     (handler,) = informer.handlers

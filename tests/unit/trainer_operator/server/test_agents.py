@@ -14,6 +14,7 @@ from runtime.clock import SystemClock
 from runtime.tasks import TaskScope
 from runtime.testing.clock import SimClock
 from trainer_operator.api.names import pod_labels
+from trainer_operator.server import agents
 from trainer_operator.server.agents import AgentApi, mismatch
 from trainer_operator.server.auth import NotAMember, NotKnownYet, Unauthenticated
 from trainer_operator.telemetry.metrics import TrainerMetrics
@@ -209,6 +210,21 @@ async def test_a_long_body_of_undeclared_length_is_refused_too(case):
 
     status, body, _ = await case.post(data=chunks())
     assert (status, "at most 65536" in body["error"]) == (400, True)
+
+
+async def test_a_body_that_does_not_arrive_in_time_is_refused(case, monkeypatch):
+    """ATK7: so a client that stops in the middle holds nothing."""
+    monkeypatch.setattr(agents, "BODY_DEADLINE", 0.05)
+    rest = asyncio.Event()
+
+    async def half():
+        yield b'{"v": 1'
+        await rest.wait()
+
+    status, body, _ = await case.post(data=half())
+    rest.set()
+    assert (status, body["error"]) == (408, "the beat did not arrive within 0.05 s")
+    assert (await case.post())[0] == 200
 
 
 async def test_a_pod_that_speaks_too_often_is_slowed_down_and_let_in_again(case):
