@@ -74,6 +74,11 @@ class State:
         counts = {"worker": topology.get("workers", 1), "ps": topology.get("parameterServers", 0)}
         return index < int(counts.get(role, topology.get("masters", 0)))
 
+    @property
+    def is_released(self) -> bool:
+        """Whether none of its pods shall live: it is suspended, or gave its nodes back and waits (gang start)."""
+        return self.phase == "Suspended" or "notBefore" in (self.status.get("gang") or {})
+
     def members(self) -> dict[tuple[str, int], JsonBody]:
         """Return the member records by role and index."""
         return {(entry["role"], entry["index"]): entry for entry in self.status.get("members") or ()}
@@ -209,7 +214,7 @@ def one_pod_per_attempt(history: History, operator: str) -> Iterator[Violation]:
         key = (pod.role, pod.index, pod.attempt)
         earlier = last.get(key)
         if earlier is not None and not any(
-            state.phase == "Suspended" or not state.desires(pod.role, pod.index)
+            state.is_released or not state.desires(pod.role, pod.index)
             for state in history.states
             if earlier.version < state.version < pod.version
         ):

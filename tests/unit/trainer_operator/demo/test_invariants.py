@@ -138,6 +138,14 @@ def test_a_life_with_failures_suspension_and_scaling_is_clean():
     assert log.broken() == []
 
 
+def test_a_gang_that_was_released_may_have_pods_of_the_same_names_again():
+    """GS2, ME4: but not while it waits for nothing."""
+    log = running().gone("t-worker-1").pod(1)
+    assert log.broken() == [ONE_POD]
+    released = running().status(phase="Pending", gang={"tries": 1, "notBefore": "later"})
+    assert released.gone("t-worker-1").status(gang={"tries": 1}).pod(1).broken() == []
+
+
 def test_what_began_before_the_slice_is_left_alone():
     log = running().status(phase="Succeeded").status(phase="Running")
     del log.events[0]
