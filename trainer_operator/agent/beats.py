@@ -68,6 +68,7 @@ def build(
         "seq": view.seq,
         "address": settings.pod_ip,
         "port": view.port,
+        "listening": view.listening,
         "proc": view.proc,
         "pid": view.pid,
         "cpuTicks": ticks,

@@ -73,6 +73,7 @@ class View:
     run: int
     seq: int
     port: int
+    listening: Optional[bool]
     proc: str
     pid: Optional[int]
     exit: Optional[Exit]
@@ -106,6 +107,7 @@ class State:
         self._run = 0
         self._seq = 0
         self._port = 0
+        self._listening: Optional[bool] = None
         self._proc = "none"
         self._pid: Optional[int] = None
         self._exit: Optional[Exit] = None
@@ -129,6 +131,7 @@ class State:
                 self._run,
                 self._seq,
                 self._port,
+                self._listening,
                 self._proc,
                 self._pid,
                 self._exit,
@@ -211,16 +214,17 @@ class State:
         with self._lock:
             self._prepared = max(self._prepared, epoch)
             self._port, self._proc, self._pid, self._exit = port, "none", None, None
-            self._exited_at = None
+            self._exited_at = self._listening = None
             self._set_phase("init")
         self.news()
 
-    def spawn(self, epoch: int, ps_epoch: int, *, step: int) -> None:
-        """Begin a new run: what was known of the last one is void (TX7)."""
+    def spawn(self, epoch: int, ps_epoch: int, *, step: int, listening: Optional[bool] = None) -> None:
+        """Begin a new run: what was known of the last one is void (TX7). `listening`: None if nobody looks for it."""
         with self._lock:
             self._run += 1
             self._epoch, self._ps_epoch = epoch, ps_epoch
             self._proc, self._pid, self._exit, self._exited_at = "starting", None, None, None
+            self._listening = listening
             now = self._clock()
             self._progress = Progress(step=step, step_at=now, phase="init", phase_at=now)
 
@@ -228,6 +232,14 @@ class State:
         """Note the pid of the run."""
         with self._lock:
             self._proc, self._pid = "running", pid
+        self.news()
+
+    def listens(self, run: int) -> None:
+        """Note that the process of this run listens on its port."""
+        with self._lock:
+            if run != self._run:
+                return
+            self._listening = True
         self.news()
 
     def exited(self, code: int, sig: int, *, fingerprint: Optional[str], tail: str) -> Exit:

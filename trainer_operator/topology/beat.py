@@ -62,6 +62,7 @@ class Beat(msgspec.Struct, frozen=True, rename="camel"):
     run: int = 0
     address: str = ""
     port: int = 0
+    listening: bool | None = None
     proc: str = "none"
     pid: int | None = None
     cpu_ticks: int | None = None

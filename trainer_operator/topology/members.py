@@ -390,6 +390,7 @@ def _needs_decision(before: Beat, beat: Beat) -> bool:
         before.boot != beat.boot
         or before.run != beat.run
         or before.proc != beat.proc
+        or before.listening != beat.listening
         or before.phase != beat.phase
         or before.prepared != beat.prepared
         or before.epoch != beat.epoch

@@ -1,7 +1,8 @@
 """What each agent shall do now: a function of status and of what the agents have done (MG1, MG2).
 
 Preparing(E)  -> Prepare(E) to every member that has not prepared E
-Active(E)     -> Go(E) to every prepared member; a Go with a new id respawns a process that ended
+Active(E)     -> Go(E) to every prepared member, to servers first, then to the master, then to workers: each role waits
+              until those before it listen, but not for ever (TR47); a Go with a new id respawns a process that ended
               a process that was given up while it runs is ended first; while a stall is looked into, stacks are dumped
 Recovering    -> nothing: workers wait inside their SDK
 Serving       -> Go to the lost server, UpdatePS to surviving servers and to workers
@@ -16,6 +17,15 @@ from trainer_operator.trainer.draft import Draft
 from trainer_operator.trainer.environment import Peer, frameworks, peers_of, world_size
 from trainer_operator.trainer.membership import ACTIVE, PREPARING, SERVING, has_servers, live, members_of
 from trainer_operator.trainer.records import Records
+
+BEFORE: Mapping[str, frozenset[str]] = {
+    "ps": frozenset(),
+    "master": frozenset({"ps"}),
+    "worker": frozenset({"ps", "master"}),
+}
+"""By role, the roles that listen before it starts."""
+LISTEN_WAIT = 30.0
+"""Seconds after which the others start all the same: not every program listens on the port it was given."""
 
 
 def directives_of(draft: Draft) -> dict[MemberId, tuple[Directive, ...]]:
@@ -60,6 +70,7 @@ def _active(draft: Draft, agents: Mapping[MemberId, AgentView]) -> dict[MemberId
     peers = peers_of({member: _address(draft, member) for member in members_of(draft)})
     must_be_known = [peer for peer in peers if not servers_mode or peer.member.role == "ps"]
     may_start = all(peer.address for peer in must_be_known)
+    awaited = _not_listening(draft, agents)
     wanted: dict[MemberId, tuple[Directive, ...]] = {}
     for member, agent in agents.items():
         if _must_prepare(draft, agent):
@@ -76,6 +87,7 @@ def _active(draft: Draft, agents: Mapping[MemberId, AgentView]) -> dict[MemberId
         if (
             may_start
             and _may_start(draft, member)
+            and (agent.running or not _is_early(draft, member, awaited))
             and not draft.records.is_done(member, status.membership.epoch)
         ):
             directives.append(_go(draft, peers, member))
@@ -106,6 +118,23 @@ def _may_start(draft: Draft, member: MemberId) -> bool:
     if recovery is None or str(member) not in recovery.members:
         return True
     return draft.passed(recovery.not_before, 0)
+
+
+def _not_listening(draft: Draft, agents: Mapping[MemberId, AgentView]) -> set[str]:
+    """Return the roles of which a member doesn't listen yet, or is not there; workers listen for nobody."""
+    found = set()
+    for member in members_of(draft):
+        agent = agents.get(member)
+        if agent is None or not agent.running or agent.beat.listening is False:
+            found.add(member.role)
+    return found
+
+
+def _is_early(draft: Draft, member: MemberId, awaited: set[str]) -> bool:
+    """Whether roles that start before the member's are not there yet; none is waited for longer than LISTEN_WAIT."""
+    return bool(awaited & BEFORE[member.role]) and not draft.passed(
+        draft.status.membership.since, LISTEN_WAIT
+    )
 
 
 def _go(draft: Draft, peers: list[Peer], member: MemberId) -> Directive:

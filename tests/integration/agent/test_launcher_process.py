@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -11,6 +12,8 @@ import time
 import pytest
 
 from integration.agent.scripted import wait_until
+from trainer_operator.agent.launcher import listening
+from trainer_operator.agent.launcher.listening import is_listening
 from trainer_operator.agent.launcher.ports import PortReservation
 from trainer_operator.agent.launcher.process import Process, StartFailed
 from trainer_operator.agent.sdk.trainer_sdk import Job
@@ -218,3 +221,44 @@ print(ends, states.count("Z"))
         [*command, sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert done.stdout == "[(4, 0)] 0\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("bound", "asked"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("0.0.0.0", "127.0.0.1"),
+        ("::", "127.0.0.1"),
+        ("::1", "::1"),
+        ("::ffff:127.0.0.1", "127.0.0.1"),
+    ],
+)
+def test_a_listening_port_is_found_without_a_connection(bound, asked):
+    """TR47: a socket that is only bound, as a reserved one, does not count."""
+    family = socket.AF_INET6 if ":" in bound else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as server:
+        if family is socket.AF_INET6:
+            server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        try:
+            server.bind((bound, 0))
+        except OSError:
+            pytest.skip(f"this machine has no {bound}")
+        port = server.getsockname()[1]
+        assert is_listening(asked, port) is False
+        server.listen()
+        assert is_listening(asked, port) is True
+    assert is_listening(asked, port) is False
+
+
+def test_a_listener_at_another_address_does_not_count():
+    """TR47."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.2", 0))
+        server.listen()
+        assert is_listening("127.0.0.1", server.getsockname()[1]) is False
+
+
+def test_a_kernel_that_does_not_tell_is_not_guessed_at(monkeypatch, tmp_path):
+    """TR47: others then start as soon as the process runs."""
+    monkeypatch.setattr(listening, "TABLES", (str(tmp_path / "none"),))
+    assert is_listening("127.0.0.1", 80) is None

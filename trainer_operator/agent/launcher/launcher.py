@@ -18,6 +18,7 @@ from trainer_operator.agent import index, ring, store
 from trainer_operator.agent.conversation import Conversation
 from trainer_operator.agent.lastwords import fingerprint, redact
 from trainer_operator.agent.launcher.environment import child_environment
+from trainer_operator.agent.launcher.listening import is_listening
 from trainer_operator.agent.launcher.ports import PortReservation
 from trainer_operator.agent.launcher.process import Process, StartFailed
 from trainer_operator.agent.settings import Settings
@@ -26,6 +27,10 @@ from trainer_operator.agent.storeops import OperationFailed, whole
 
 DUMP_TIME = 1.0
 """Seconds that stacks may take to appear."""
+LISTEN_PERIOD = 0.1
+"""Seconds between two looks at whether the process listens."""
+AWAITED = ("ps", "master")
+"""Roles that others are started after."""
 MAX_STACKS = 3000
 """Characters of stacks that are reported; all of them are in the log."""
 
@@ -151,7 +156,10 @@ class Launcher:
         )
         self._conversation.begin()
         self._port.release()
-        self._state.spawn(epoch, ps_epoch, step=restore_step)
+        awaited = self._settings.identity.role in AWAITED
+        self._state.spawn(
+            epoch, ps_epoch, step=restore_step, listening=self._is_listening() if awaited else None
+        )
         try:
             self._process = Process(self._command, environment=environment, on_exit=self._exited)
         except StartFailed as error:
@@ -160,6 +168,23 @@ class Launcher:
         self._state.spawned(self._process.pid)
         self._log("started process %d for epoch %d at step %d" % (self._process.pid, epoch, restore_step))
         self._process.watch()
+        if awaited:
+            threading.Thread(
+                target=self._await_listener,
+                args=(self._process, self._state.run),
+                name="listening",
+                daemon=True,
+            ).start()
+
+    def _is_listening(self) -> Optional[bool]:
+        return is_listening(self._settings.pod_ip, self._port.port)
+
+    def _await_listener(self, process: Process, run: int) -> None:
+        """Report when the process listens, since others wait for that (TR47)."""
+        while self._is_listening() is False:
+            if process.wait(LISTEN_PERIOD):
+                return
+        self._state.listens(run)
 
     def _exited(self, process: Process, code: int, number: int) -> None:
         self._conversation.ended()

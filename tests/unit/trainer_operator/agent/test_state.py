@@ -124,3 +124,19 @@ def test_silence_counts_from_the_later_of_exit_and_contact(state, clock):
     assert state.silent_for() == 5
     state.prepare(2, 1)
     assert state.silent_for() is None
+
+
+def test_that_the_process_listens_is_told_at_once_and_belongs_to_its_run(state):
+    """TR47, TX7: what was true of an earlier process is not true of this one."""
+    state.prepare(1, 31000)
+    state.spawn(1, 0, step=0, listening=False)
+    assert state.view().listening is False
+    state.wait_news(0)
+    state.listens(1)
+    assert state.wait_news(0)
+    assert state.view().listening is True
+    state.spawn(1, 0, step=0, listening=False)
+    state.listens(1)
+    assert state.view().listening is False
+    state.prepare(2, 31000)
+    assert state.view().listening is None

@@ -8,10 +8,12 @@ from simulation.cluster import START, trainer
 from simulation.views import OTHER, SERVER, WORKER, active, agent, exited, observed, pod, with_status
 from trainer_operator.api.meta import Role
 from trainer_operator.api.status import MembershipPhase, MemberStatus, RecoveryStatus, ServerPhase
+from trainer_operator.topology.members import MemberId
 from trainer_operator.trainer.directives import directives_of, go_id
 from trainer_operator.trainer.draft import Draft
 
-MEMBERS = (WORKER, OTHER, SERVER)
+MASTER = MemberId("master", 0)
+MEMBERS = (MASTER, WORKER, OTHER, SERVER)
 
 
 def told(status, agents, *, servers=0, now=START):
@@ -156,3 +158,75 @@ def test_with_servers_a_member_goes_as_soon_as_the_servers_are_known():
     agents = [agent(ps_epoch=3), agent(SERVER, ps_epoch=3)]
     assert kinds(told(serving(), agents, servers=1))[WORKER] == ["Go"]
     assert kinds(told(serving(), [agent(ps_epoch=3)], servers=1)) == {}
+
+
+# -- startup order
+
+
+WAITING = {"proc": "none", "phase": "init"}
+
+
+def starting(*agents, since=START, now=START, masters=0):
+    """Who is told to go, of a master, a server and two workers whose epoch became active at `since`."""
+    status = serving()
+    status.membership.since = since
+    if masters:
+        status.membership.members = "master:0;worker:0-1;ps:0"
+    found = kinds(told(status, agents, servers=1, now=now))
+    return {member for member, listed in found.items() if "Go" in listed}
+
+
+@pytest.mark.parametrize(
+    ("server", "workers_go"),
+    [
+        ({"proc": "none", "phase": "init"}, False),
+        ({"listening": False}, False),
+        ({"listening": True}, True),
+        ({"listening": None}, True),
+    ],
+    ids=["not started", "not listening", "listening", "nobody can tell"],
+)
+def test_workers_go_once_the_servers_listen(server, workers_go):
+    """TR47: a worker that starts before them may crash when nobody answers."""
+    agents = [agent(**WAITING), agent(OTHER, **WAITING), agent(SERVER, ps_epoch=3, **server)]
+    assert (starting(*agents) >= {WORKER, OTHER}) is workers_go
+    assert SERVER in starting(*agents)
+
+
+@pytest.mark.parametrize(("seconds", "goes"), [(29.9, False), (30, True)])
+def test_a_server_that_never_listens_is_not_waited_for_for_ever(seconds, goes):
+    """TR47: bounded; not every program listens on the port it was given."""
+    agents = [agent(**WAITING), agent(OTHER, **WAITING), agent(SERVER, ps_epoch=3, listening=False)]
+    assert (WORKER in starting(*agents, now=START + timedelta(seconds=seconds))) is goes
+
+
+def test_the_end_of_the_wait_is_looked_at_when_it_comes():
+    """TR47: a port that stays shut makes no event."""
+    status = serving()
+    of = with_status(trainer(servers=1), status)
+    agents = [agent(**WAITING), agent(OTHER, **WAITING), agent(SERVER, ps_epoch=3, listening=False)]
+    draft = Draft(observed(of=of, pods=[(m, pod(m)) for m in MEMBERS], agents=agents), status)
+    directives_of(draft)
+    assert draft.wake == 30
+
+
+def test_the_master_goes_after_the_servers_and_before_the_workers():
+    """TR47, api.md: the chief listens before anybody calls it."""
+    waiting = [agent(each, **WAITING) for each in (MASTER, WORKER, OTHER)]
+    assert starting(*waiting, agent(SERVER, ps_epoch=3, **WAITING), masters=1) == {SERVER}
+    served = agent(SERVER, ps_epoch=3, listening=True)
+    assert starting(*waiting, served, masters=1) == {SERVER, MASTER}
+    chief = agent(MASTER, ps_epoch=3, listening=True)
+    assert starting(chief, *waiting[1:], served, masters=1) == {SERVER, MASTER, WORKER, OTHER}
+
+
+def test_a_worker_that_runs_is_not_disturbed_by_a_server_that_starts_again():
+    """PSR2: its Go stays what it was."""
+    agents = [agent(ps_epoch=3), agent(OTHER, ps_epoch=3), agent(SERVER, ps_epoch=3, listening=False)]
+    assert starting(*agents) == {WORKER, OTHER, SERVER}
+
+
+def test_by_all_reduce_nobody_waits_for_a_port():
+    """ME3: frameworks meet inside their rendezvous, and starting one after the other would double the time."""
+    agents = [agent(listening=False, **WAITING), agent(OTHER, **WAITING)]
+    assert kinds(told(active("worker:0-1", world=2), agents)) == {WORKER: ["Go"], OTHER: ["Go"]}
