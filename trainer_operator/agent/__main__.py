@@ -1,10 +1,22 @@
-"""Entry point: `install DIRECTORY` in the init container, `-- COMMAND ...` in the training container (AG1)."""
+"""Entry point: `install DIRECTORY` in the init container, `-- COMMAND ...` in the training container (AG1).
+
+Also the start of the zipapp. The first process of a container gets no signal that it has no handler for, so a pod that
+is deleted while its agent still loads would wait out its grace. Hence the handler comes before everything else.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from typing import List
+
+
+def _end(*_: object) -> None:
+    os._exit(128 + signal.SIGTERM)  # nothing was begun that would have to be ended
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _end)
 
 _USAGE = (
     "usage: agent.pyz -- COMMAND [ARGUMENT ...]   or   python -m trainer_operator.agent install DIRECTORY"
@@ -14,7 +26,7 @@ _EX_CONFIG = 78
 _EX_CANTCREAT = 73
 
 
-def main(arguments: List[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Run one of the two forms and return the exit code."""
     if len(arguments) == 2 and arguments[0] == "install":
         return _install(arguments[1])
@@ -35,7 +47,7 @@ def _install(directory: str) -> int:
     return 0
 
 
-def _launch(command: List[str]) -> int:
+def _launch(command: list[str]) -> int:
     from trainer_operator.agent.agent import Agent
     from trainer_operator.agent.settings import BadSettings, read_settings
 

@@ -9,7 +9,7 @@ import zipapp
 
 ZIPAPP = "agent.pyz"
 SDK = "trainer_sdk.py"
-_MAIN = '"""Start of the zipapp."""\n\nimport sys\n\nfrom trainer_operator.agent.__main__ import main\n\nsys.exit(main(sys.argv[1:]))\n'
+_MAIN = "__main__.py"
 _PACKAGE = '"""The part of the operator that runs inside training pods."""\n'
 
 
@@ -28,7 +28,7 @@ def install(directory: str) -> str:
         shutil.copytree(
             sources, os.path.join(package, "agent"), ignore=shutil.ignore_patterns("__pycache__", "*.pyc")
         )
-        _write(os.path.join(tree, "__main__.py"), _MAIN)
+        shutil.copyfile(os.path.join(sources, _MAIN), os.path.join(tree, _MAIN))
         _write(os.path.join(package, "__init__.py"), _PACKAGE)
         _touch(tree)
         built = os.path.join(staging, ZIPAPP)

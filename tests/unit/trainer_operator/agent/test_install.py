@@ -1,8 +1,10 @@
 """The zipapp: what goes in, and that it asks nothing of the image but Python 3.8."""
 
 import ast
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import zipfile
@@ -86,3 +88,42 @@ def test_files_of_a_reproducible_image_are_installed(tmp_path):
     environ = {**os.environ, "PYTHONPATH": str(package.parent), "PYTHONDONTWRITEBYTECODE": "1"}
     subprocess.run(command, cwd=package.parent, env=environ, check=True, timeout=60, capture_output=True)
     assert zipfile.ZipFile(tmp_path / "agent" / "agent.pyz").testzip() is None
+
+
+OWN_PROCESSES = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
+"""Starts a program as the first process of a PID namespace, as a container runtime does."""
+
+
+def stuck_while_loading(folder):
+    """Install an agent that says so when it comes to its large modules, and then gets no further."""
+    target = install(str(folder / "whole"))
+    with zipfile.ZipFile(target) as whole, zipfile.ZipFile(folder / "agent.pyz", "w") as changed:
+        for name in whole.namelist():
+            is_large = name == "trainer_operator/agent/agent.py"
+            text = b"import time\nprint('loading', flush=True)\ntime.sleep(600)\n"
+            changed.writestr(name, text if is_large else whole.read(name))
+    return folder / "agent.pyz"
+
+
+def child_of(pid):
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+            fields = path.read_text().rpartition(")")[2].split()
+            if int(fields[1]) == pid:
+                return int(path.parent.name)
+    raise AssertionError(f"process {pid} has no child")
+
+
+@pytest.mark.parametrize("wrapper", [[], OWN_PROCESSES], ids=["any-process", "first-process"])
+def test_an_agent_that_still_loads_ends_at_the_first_signal(tmp_path, wrapper):
+    """AG1, ND6: the first process of a container would otherwise not hear it, and the pod wait out its grace."""
+    if wrapper and subprocess.run([*wrapper, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this machine allows no PID namespaces")
+    command = [*wrapper, sys.executable, "-I", str(stuck_while_loading(tmp_path)), "--", "true"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
+        try:
+            assert agent.stdout.readline() == "loading\n"
+            os.kill(child_of(agent.pid) if wrapper else agent.pid, signal.SIGTERM)
+            assert agent.wait(60) == 128 + signal.SIGTERM
+        finally:
+            agent.kill()
