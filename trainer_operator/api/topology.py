@@ -35,6 +35,8 @@ LabelText = Annotated[
 ]
 LabelKey = Annotated[str, StringConstraints(min_length=1, max_length=317)]
 AnnotationText = Annotated[str, StringConstraints(max_length=16384)]
+Labels = Annotated[dict[LabelKey, LabelText], Field(max_length=64)]
+Annotations = Annotated[dict[LabelKey, AnnotationText], Field(max_length=64)]
 
 _RESERVED = f"'{TRAINER_LABEL}' and keys that begin with '{LABEL_PREFIX}' are the operator's"
 
@@ -49,6 +51,16 @@ def _reserved_cel(field: str) -> str:
         f"!has(self.{field}) || !self.{field}.exists(key, key == '{TRAINER_LABEL}' "
         f"|| key.startsWith('{LABEL_PREFIX}'))"
     )
+
+
+class SchedulingGate(ApiModel):
+    """What must be removed from a pod before it is scheduled."""
+
+    name: LabelKey
+    """Name of the gate, for example kueue.x-k8s.io/topology."""
+
+
+SchedulingGates = Annotated[tuple[SchedulingGate, ...], Field(max_length=16), ListType("name")]
 
 
 class RoleSettings(ApiModel):
@@ -70,6 +82,27 @@ class RoleSettings(ApiModel):
     """Node taints that the role accepts, besides the profile's."""
     affinity: Affinity | None = None
     """Where the role's pods may or should run."""
+    labels: Labels | None = None
+    """More labels of the role's pods; they win over podSpec.labels."""
+    annotations: Annotations | None = None
+    """More annotations of the role's pods; they win over podSpec.annotations."""
+    scheduling_gates: SchedulingGates | None = None
+    """Gates that keep the role's new pods from being scheduled until somebody removes them, as a queue does."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel=_reserved_cel("labels"),
+            message=_RESERVED,
+            holds=lambda role: not any(map(is_reserved_key, role.labels or ())),
+            at="labels",
+        ),
+        Rule(
+            cel=_reserved_cel("annotations"),
+            message=_RESERVED,
+            holds=lambda role: not any(map(is_reserved_key, role.annotations or ())),
+            at="annotations",
+        ),
+    )
 
 
 class Roles(ApiModel):
@@ -91,9 +124,9 @@ class PodSettings(ApiModel):
     )
     """Number of ephemeral ports that a pod may use, counted from 32768: sets the safe sysctl
     net.ipv4.ip_local_port_range."""
-    labels: Annotated[dict[LabelKey, LabelText], Field(max_length=64)] | None = None
+    labels: Labels | None = None
     """More labels of the pods. trainer-name and trainer.operator.kubeflow.org/ are the operator's and are refused."""
-    annotations: Annotated[dict[LabelKey, AnnotationText], Field(max_length=64)] | None = None
+    annotations: Annotations | None = None
     """More annotations of the pods. Those of trainer.operator.kubeflow.org/ are the operator's and are refused."""
     volumes: Volumes | None = None
     """Volumes of the pods, of the types that PodSecurity restricted allows."""

@@ -42,6 +42,7 @@ def pod_manifest(trainer: Trainer, member: MemberId, attempt: int, settings: Set
     name = names.pod_name(trainer.metadata.name, member.role, member.index, attempt)
     labels = {
         **(template.labels or {}),
+        **(role.labels or {}),
         **names.pod_labels(trainer.metadata.name, member.role, member.index, attempt),
     }
     labels[names.EPOCH_LABEL] = str(trainer.status.membership.epoch)
@@ -57,6 +58,7 @@ def pod_manifest(trainer: Trainer, member: MemberId, attempt: int, settings: Set
         "affinity": away_from(_wire(role.affinity), excluded_names(trainer.status)),
         "serviceAccountName": template.service_account_name,
         "priorityClassName": template.priority_class_name,
+        "schedulingGates": [_wire(gate) for gate in role.scheduling_gates or ()],
         "schedulerName": spec.scheduling.scheduler_name,
         "imagePullSecrets": [_wire(secret) for secret in spec.image_pull_secrets or ()],
         "securityContext": {
@@ -76,7 +78,7 @@ def pod_manifest(trainer: Trainer, member: MemberId, attempt: int, settings: Set
             "name": name,
             "namespace": trainer.metadata.namespace,
             "labels": labels,
-            "annotations": dict(template.annotations or {}) or None,
+            "annotations": {**(template.annotations or {}), **(role.annotations or {})} or None,
             "ownerReferences": [owner_reference(trainer)],
         },
         "spec": {key: value for key, value in pod_spec.items() if value not in (None, {}, [])},

@@ -12,21 +12,35 @@ def service_of(made):
     return json.loads(found) if found.strip() else None
 
 
+def scheduled(job):
+    conditions = job.status().get("conditions") or ()
+    return next((each["reason"] for each in conditions if each["type"] == "Scheduled"), "")
+
+
 def test_changes_that_come_with_the_resume_reach_the_new_pods(job, until):
-    """TR35: one request lifts the suspension and brings node selector and labels, as a queue does."""
+    """TR35: one request lifts the suspension and brings all that a queue says of a role; labels are merged."""
     queued = job.make("queued", command=SLEEP, suspend=True)
     queued.wait_phase("Suspended", 60)
     assert queued.pods() == {}
-    topology = {
-        "roles": {"worker": {"nodeSelector": {"pool": "spot"}}},
-        "podSpec": {"labels": {"team": "vision"}},
+    gate, toleration = "kueue.x-k8s.io/topology", {"key": "spot", "operator": "Exists"}
+    placement = {
+        "nodeSelector": {"pool": "spot"},
+        "tolerations": [toleration],
+        "labels": {"kueue.x-k8s.io/podset": "worker"},
+        "annotations": {"kueue.x-k8s.io/workload": "trainer-queued"},
+        "schedulingGates": [{"name": gate}],
     }
+    topology = {"roles": {"worker": placement}, "podSpec": {"labels": {"team": "vision"}}}
     queued.patch({"suspend": False, "topology": topology})
     until(lambda: "queued-worker-0" in queued.pods(), 60, "the pod", tell=queued.status)
     pod = queued.pods()["queued-worker-0"]
     assert pod["spec"]["nodeSelector"] == {"pool": "spot"}
-    assert pod["metadata"]["labels"]["team"] == "vision"
-    assert pod["metadata"]["labels"]["trainer-name"] == "queued"
+    assert toleration in pod["spec"]["tolerations"]
+    assert pod["spec"]["schedulingGates"] == [{"name": gate}]
+    labels = {"team": "vision", "trainer-name": "queued", "kueue.x-k8s.io/podset": "worker"}
+    assert labels.items() <= pod["metadata"]["labels"].items()
+    assert pod["metadata"]["annotations"]["kueue.x-k8s.io/workload"] == "trainer-queued"
+    until(lambda: scheduled(queued) == "SchedulingGated", 60, "the condition", tell=queued.status)
 
 
 def test_every_member_has_a_name_below_the_trainers_service(job, until):

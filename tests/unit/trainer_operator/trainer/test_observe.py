@@ -171,3 +171,12 @@ def test_a_checkpoint_is_open_until_its_outcome_is_known(state, conditions, is_o
 def test_the_time_of_a_commit_is_read_as_a_time():
     view = checkpoint_view({"metadata": {"name": "c"}, "status": {"committedAt": "2026-01-01T00:00:05Z"}})
     assert view.committed_at == datetime(2026, 1, 1, 0, 0, 5, tzinfo=UTC)
+
+
+def test_a_pod_without_a_node_says_why_in_the_schedulers_words():
+    """GS4."""
+    told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes ..."}
+    view = pod_view(pod(conditions=[told]))
+    assert (view.node, view.waits_reason, view.waits_message) == ("", "Unschedulable", "0/3 nodes ...")
+    placed = pod_view(pod(conditions=[{"type": "PodScheduled", "status": "True"}], spec={"nodeName": "a"}))
+    assert (placed.node, placed.waits_reason, placed.waits_message) == ("a", "", "")

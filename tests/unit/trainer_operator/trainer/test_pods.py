@@ -360,3 +360,38 @@ def test_every_mount_has_its_volume():
     for made in (manifest(FULL, profile=PROFILE), manifest()):
         mounts = {mount["name"] for mount in container(made)["volumeMounts"]}
         assert mounts <= set(volume_names(made))
+
+
+def with_worker(**settings):
+    return {**MINIMAL, "topology": {"workers": 2, "roles": {"worker": settings}}}
+
+
+def test_a_queue_can_say_where_and_when_each_role_runs():
+    """TR35: what Kueue writes on admission, all of it: labels, annotations, node selector, tolerations and gates."""
+    made = manifest(
+        with_worker(
+            labels={"kueue.x-k8s.io/podset": "worker"},
+            annotations={"kueue.x-k8s.io/workload": "trainer-t"},
+            nodeSelector={"cloud/instance": "spot"},
+            tolerations=[{"key": "spot", "operator": "Exists"}],
+            schedulingGates=[{"name": "kueue.x-k8s.io/topology"}],
+        )
+    )
+    assert made["metadata"]["labels"]["kueue.x-k8s.io/podset"] == "worker"
+    assert made["metadata"]["labels"]["trainer-name"] == "t"
+    assert made["metadata"]["annotations"] == {"kueue.x-k8s.io/workload": "trainer-t"}
+    assert made["spec"]["nodeSelector"] == {"cloud/instance": "spot"}
+    assert [toleration["key"] for toleration in made["spec"]["tolerations"]] == ["spot"]
+    assert made["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/topology"}]
+
+
+def test_labels_and_annotations_of_a_role_are_merged_into_those_of_all_and_win():
+    """TR35."""
+    spec = with_worker(labels={"team": "b"}, annotations={"note": "role"})
+    spec["topology"]["podSpec"] = {
+        "labels": {"team": "a", "site": "x"},
+        "annotations": {"note": "all", "k": "v"},
+    }
+    made = manifest(spec)
+    assert {"team": "b", "site": "x"}.items() <= made["metadata"]["labels"].items()
+    assert made["metadata"]["annotations"] == {"note": "role", "k": "v"}
