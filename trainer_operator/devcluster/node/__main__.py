@@ -18,6 +18,7 @@ from runtime.logs import configure, get_logger
 from runtime.manager import Manager, run_manager
 from runtime.objects import PODS
 from trainer_operator.devcluster.node.addresses import NETWORKS, Network, NoNetwork, claim_network
+from trainer_operator.devcluster.node.attachments import Attachments
 from trainer_operator.devcluster.node.host import NodeSettings
 from trainer_operator.devcluster.node.kubeletapi import KubeletServer, ServingFiles
 from trainer_operator.devcluster.node.pods import PodReconciler
@@ -59,8 +60,15 @@ def _build(
     # Memory is not frozen: pods are few, and what is read at the start is soon replaced.
     manager = Manager(config, health_address=None, component="process-node", freeze_memory=False)
     pods = manager.informers.informer(PODS, fields=f"spec.nodeName={settings.name}")
+    attachments = Attachments(settings.name, manager.client)
     reconciler = PodReconciler(
-        settings, network, pods, client=manager.client, events=manager.events, clock=manager.clock
+        settings,
+        network,
+        pods,
+        attachments=attachments,
+        client=manager.client,
+        events=manager.events,
+        clock=manager.clock,
     )
     controller = Controller(
         "pods", reconciler, clock=manager.clock, metrics=manager.metrics, workers=_WORKERS
@@ -77,7 +85,14 @@ def _build(
         port = server.port
         manager.add_server(server)
     manager.add_runnable(
-        Registrar(settings, manager.client, address=network.address, port=port, clock=manager.clock),
+        Registrar(
+            settings,
+            manager.client,
+            address=network.address,
+            port=port,
+            in_use=attachments.in_use,
+            clock=manager.clock,
+        ),
         name="registrar",
     )
     return manager

@@ -16,6 +16,7 @@ from runtime.clock import Clock
 from runtime.events import EventRecorder
 from runtime.tasks import TaskScope
 from trainer_operator.devcluster.node.addresses import Network
+from trainer_operator.devcluster.node.attachments import Attachments
 from trainer_operator.devcluster.node.folders import PodFolders
 
 
@@ -51,6 +52,7 @@ class Host:
     events: EventRecorder
     session: aiohttp.ClientSession
     scope: TaskScope
+    attachments: Attachments
     sandbox_problem: str = ""
     """Why this machine cannot run containers at all."""
 

@@ -22,6 +22,7 @@ from runtime.objects import PODS, JsonObject, ObjectKey, key_of, resource_versio
 from runtime.resourceversion import compare
 from runtime.tasks import TaskScope
 from trainer_operator.devcluster.node.addresses import Network
+from trainer_operator.devcluster.node.attachments import Attachments
 from trainer_operator.devcluster.node.container import check_sandbox
 from trainer_operator.devcluster.node.containerstate import ContainerRecord, recorded
 from trainer_operator.devcluster.node.folders import PodFolders, remove_strangers
@@ -43,6 +44,7 @@ class PodReconciler:
         network: Network,
         pods: Informer[JsonObject],
         *,
+        attachments: Attachments,
         client: Client,
         events: EventRecorder,
         clock: Clock,
@@ -50,6 +52,7 @@ class PodReconciler:
         self._settings = settings
         self._network = network
         self._pods = pods
+        self._attachments = attachments
         self._client = client
         self._events = events
         self._clock = clock
@@ -82,6 +85,7 @@ class PodReconciler:
                 events=self._events,
                 session=session,
                 scope=scope,
+                attachments=self._attachments,
                 sandbox_problem=await check_sandbox(str(base)),
             )
             self._running.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from runtime.client import AlreadyExists, ApiError, Client, NotFound, PatchKind, TransportError
@@ -20,6 +21,8 @@ CHECK_EVERY = 2
 """Renewals between two looks at the Node object."""
 PRETEND_LABEL = "trainer-operator.dev/pretend-gpus"
 VERSION = "v1.36.3+process"
+ANNOTATIONS = {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
+"""Says that kube-controller-manager attaches volumes to the node, as every kubelet says."""
 
 _HEALTHY = (
     (
@@ -49,7 +52,13 @@ def node_labels(settings: NodeSettings) -> dict[str, str]:
 
 
 def node_status(
-    settings: NodeSettings, *, address: str, port: int, observed: JsonObject, now: str
+    settings: NodeSettings,
+    *,
+    address: str,
+    port: int,
+    observed: JsonObject,
+    now: str,
+    in_use: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the status of the Node; a condition that did not change keeps its transition time."""
     before = {condition.get("type"): condition for condition in observed.get("conditions") or ()}
@@ -76,6 +85,7 @@ def node_status(
             {"type": "Hostname", "address": settings.name},
         ],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+        "volumesInUse": list(in_use),
         "nodeInfo": {
             "machineID": "",
             "systemUUID": "",
@@ -94,8 +104,10 @@ def node_status(
 def needs_report(status: JsonObject, observed: JsonObject) -> bool:
     """Tell whether the Node object says something else than the node does, heartbeats aside."""
     told = {c.get("type"): c.get("status") for c in observed.get("conditions") or ()}
-    return any(told.get(c["type"]) != c["status"] for c in status["conditions"]) or any(
-        status[field] != observed.get(field) for field in ("capacity", "addresses", "daemonEndpoints")
+    return (
+        any(told.get(c["type"]) != c["status"] for c in status["conditions"])
+        or any(status[field] != observed.get(field) for field in ("capacity", "addresses", "daemonEndpoints"))
+        or status["volumesInUse"] != (observed.get("volumesInUse") or [])
     )
 
 
@@ -107,12 +119,20 @@ class Registrar:
     """
 
     def __init__(
-        self, settings: NodeSettings, client: Client, *, address: str, port: int, clock: Clock
+        self,
+        settings: NodeSettings,
+        client: Client,
+        *,
+        address: str,
+        port: int,
+        in_use: Callable[[], Sequence[str]],
+        clock: Clock,
     ) -> None:
         self._settings = settings
         self._client = client
         self._address = address
         self._port = port
+        self._in_use = in_use
         self._clock = clock
         self._log = get_logger("process-node", node=settings.name)
 
@@ -138,13 +158,18 @@ class Registrar:
         try:
             node = await self._client.get(NODES, name)
         except NotFound:
-            body = {"metadata": {"name": name, "labels": labels}, "status": self._status({})}
+            metadata = {"name": name, "labels": labels, "annotations": ANNOTATIONS}
+            body = {"metadata": metadata, "status": self._status({})}
             try:
                 return await self._client.create(NODES, body)
             except AlreadyExists:
                 node = await self._client.get(NODES, name)
-        if any(node["metadata"].get("labels", {}).get(key) != value for key, value in labels.items()):
-            node = await self._client.patch(NODES, name, {"metadata": {"labels": labels}})
+        wanted = {"labels": labels, "annotations": ANNOTATIONS}
+        if any(
+            not values.items() <= (node["metadata"].get(field) or {}).items()
+            for field, values in wanted.items()
+        ):
+            node = await self._client.patch(NODES, name, {"metadata": wanted})
         status = self._status(node.get("status") or {})
         if needs_report(status, node.get("status") or {}):
             node = await self._client.patch(
@@ -154,7 +179,14 @@ class Registrar:
 
     def _status(self, observed: JsonObject) -> dict[str, Any]:
         now = format_time(self._clock.utcnow())
-        return node_status(self._settings, address=self._address, port=self._port, observed=observed, now=now)
+        return node_status(
+            self._settings,
+            address=self._address,
+            port=self._port,
+            observed=observed,
+            now=now,
+            in_use=self._in_use(),
+        )
 
     async def _renew(self, node: JsonObject) -> None:
         name = self._settings.name

@@ -24,6 +24,7 @@ from runtime.objects import (
     uid_of,
 )
 from runtime.tasks import run_all
+from trainer_operator.devcluster.node.attachments import Attachments
 from trainer_operator.devcluster.node.environment import CONFIG_MAP, Contents, Facts, Source, Unresolved
 from trainer_operator.devcluster.node.folders import PodFolders, host_folder, write_projected
 from trainer_operator.devcluster.node.volumes import (
@@ -33,6 +34,7 @@ from trainer_operator.devcluster.node.volumes import (
     Projected,
     TokenFile,
     Volume,
+    attachable_name,
     claim_folder,
     files_of,
     sources_of_volumes,
@@ -50,9 +52,14 @@ TOKEN_RENEWAL = 0.8
 class PodStorage:
     """Volumes of one pod."""
 
-    def __init__(self, client: Client, folders: PodFolders, *, clock: Clock) -> None:
+    def __init__(
+        self, client: Client, folders: PodFolders, *, pod: str, attachments: Attachments, clock: Clock
+    ) -> None:
+        """Prepare the storage of the pod with this uid."""
         self._client = client
         self._folders = folders
+        self._pod = pod
+        self._attachments = attachments
         self._clock = clock
         self._tokens: dict[TokenFile, tuple[str, float]] = {}
         self._paths: dict[str, str] | None = None
@@ -80,6 +87,13 @@ class PodStorage:
         """
         self.refresh_at = self._clock.monotonic() + REFRESH_SOURCES
         await self._write(pod, volumes_of(pod), facts)
+
+    async def release(self) -> None:
+        """Give back what was attached for the pod, whose processes have ended.
+
+        Raises: ApiError, TransportError.
+        """
+        await self._attachments.release(self._pod)
 
     async def contents(self, namespace: str, sources: Iterable[Source]) -> Contents:
         """Read ConfigMaps and Secrets; one that does not exist is None.
@@ -157,4 +171,7 @@ class PodStorage:
             raise Unresolved(f'persistentvolumeclaim "{volume.name}" not found') from None
         bound = (claim.get("spec") or {}).get("volumeName")
         persistent = await self._client.get(PERSISTENT_VOLUMES, bound) if bound else None
-        return host_folder(HostFolder(claim_folder(claim, persistent)))
+        folder = claim_folder(claim, persistent)
+        if persistent is not None and (attachable := attachable_name(persistent)):
+            await self._attachments.use(self._pod, attachable)
+        return host_folder(HostFolder(folder))

@@ -28,6 +28,8 @@ from trainer_operator.devcluster.node.environment import (
 
 DEFAULT_MODE = 0o644
 DEFAULT_TOKEN_SECONDS = 3600
+FOLDER_ATTRIBUTE = "trainer-operator.dev/folder"
+"""Attribute of a storage driver's volume that names the folder behind it: nodes here run no drivers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +181,19 @@ def claim_folder(claim: JsonObject, volume: JsonObject | None) -> str:
     if (claim.get("status") or {}).get("phase") != "Bound" or volume is None:
         raise Unresolved(f'persistentvolumeclaim "{name}" is not bound yet')
     spec = volume.get("spec") or {}
-    path = (spec.get("hostPath") or {}).get("path") or (spec.get("local") or {}).get("path")
+    attributes = (spec.get("csi") or {}).get("volumeAttributes") or {}
+    path = (spec.get("hostPath") or spec.get("local") or {}).get("path") or attributes.get(FOLDER_ATTRIBUTE)
     if not path:
         raise Unresolved(
             f'persistentvolumeclaim "{name}" is bound to a volume that is no folder of this machine'
         )
     return str(path)
+
+
+def attachable_name(volume: JsonObject) -> str:
+    """Return the name by which the attach-detach controller knows a storage driver's volume; empty for others."""
+    source = (volume.get("spec") or {}).get("csi")
+    return f"kubernetes.io/csi/{source['driver']}^{source['volumeHandle']}" if source else ""
 
 
 def _parts(volumes: Mapping[str, Volume]) -> list[SourceFiles | DownwardFile | TokenFile]:

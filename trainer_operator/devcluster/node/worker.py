@@ -72,7 +72,9 @@ class PodWorker:
         self._host = host
         self._wake = wake
         self._folders = host.folders(self.uid)
-        self._storage = PodStorage(host.client, self._folders, clock=host.clock)
+        self._storage = PodStorage(
+            host.client, self._folders, pod=self.uid, attachments=host.attachments, clock=host.clock
+        )
         now = host.clock.utcnow()
         status = pod.get("status") or {}
         # A status that tells of containers was written before this process began: they are gone.
@@ -127,6 +129,8 @@ class PodWorker:
         if decision.ended and self._address:
             self._host.network.release(self._address)
             self._address = ""
+        if decision.ended:
+            await self._storage.release()
         await self._refresh(running=not decision.ended)
         status = pod_status(pod, self.records, self._facts, now=clock.utcnow())
         return Outcome(status, self._next_wake(decision.wake, again=bool(decision.start)), decision.ended)

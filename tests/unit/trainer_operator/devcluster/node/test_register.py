@@ -35,5 +35,13 @@ def test_node_that_was_given_up_reports_again_and_says_since_when():
     }
 
 
+def test_volumes_that_a_node_without_power_went_on_using_are_given_back_on_its_return():
+    """ND3: until then the attach-detach controller keeps them there."""
+    before = status()
+    assert before["volumesInUse"] == []
+    assert needs_report(status(), before | {"volumesInUse": ["v"]})
+    assert not needs_report(status(), {key: value for key, value in before.items() if key != "volumesInUse"})
+
+
 def test_changed_capacity_is_reported():
     assert needs_report(status(), status(settings=NodeSettings("n", Path("/none"))))

@@ -12,6 +12,7 @@ from trainer_operator.devcluster.node.volumes import (
     Projected,
     SourceFiles,
     TokenFile,
+    attachable_name,
     claim_folder,
     files_of,
     mounts_of,
@@ -129,3 +130,11 @@ def test_claim_gives_its_folder_once_it_is_bound():
         claim_folder(claim, {"spec": {"csi": {}}})
     with pytest.raises(Unresolved, match='"c" is not bound yet'):
         claim_folder(claim | {"status": {"phase": "Pending"}}, None)
+
+
+def test_volume_of_a_storage_driver_names_its_folder_and_has_to_be_attached():
+    claim = {"metadata": {"name": "c"}, "status": {"phase": "Bound"}}
+    source = {"driver": "d", "volumeHandle": "h", "volumeAttributes": {"trainer-operator.dev/folder": "/z"}}
+    assert claim_folder(claim, {"spec": {"csi": source}}) == "/z"
+    assert attachable_name({"spec": {"csi": source}}) == "kubernetes.io/csi/d^h"
+    assert attachable_name({"spec": {"hostPath": {"path": "/x"}}}) == ""
