@@ -6,6 +6,10 @@
     401, 403                  read the token again; 1 s doubling to 15 s, full jitter
     anything else             next address; 0.2 s doubling to 5 s, full jitter
 
+A connection that was used before may have been closed meanwhile, which shows only when a beat is posted: that is no
+failure, and the beat is posted again at once, on a new connection to the same address. The server knows a beat that it
+has taken already by its `seq` (TX7).
+
 No failure here ever reaches the training process.
 """
 
@@ -26,6 +30,8 @@ ANSWER_TIME = 10.0
 _TOGETHER = 0.01
 """Seconds in which news travels together: a spawn and the result of its Go are one beat, not two of few tokens."""
 _LONGEST_RETRY_AFTER = 15.0
+_CLOSED = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
+"""What a connection says that the server had closed; `RemoteDisconnected` is a ConnectionError."""
 Clock = Callable[[], float]
 
 
@@ -123,8 +129,15 @@ class Connection:
 
         Raises: NoAnswer or one of its kinds; the connection is then closed.
         """
+        was_open = self._connection is not None
         try:
-            return self._post(body, hold + ANSWER_TIME)
+            try:
+                return self._post(body, hold + ANSWER_TIME)
+            except _CLOSED:
+                if not was_open:
+                    raise
+                self.close()
+                return self._post(body, hold + ANSWER_TIME)
         except NoAnswer:
             self.close()
             raise

@@ -66,6 +66,8 @@ class ScriptedOperator:
         self.changed = threading.Condition()
         self.beats = {}
         self.posts = 0
+        self.asked = 0
+        self.epoch = 0
         self.stale = 0
         self.hb = 0.5
         self.answer_with = None
@@ -85,6 +87,15 @@ class ScriptedOperator:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
             timeout = 30
+
+            def do_GET(self):
+                """Answer as an API server that knows nobody."""
+                with operator.changed:
+                    operator.asked += 1
+                    operator.changed.notify_all()
+                self.send_response(403)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
 
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -121,6 +132,10 @@ class ScriptedOperator:
         return self
 
     @property
+    def port(self):
+        return self._port
+
+    @property
     def url(self):
         return f"https://127.0.0.1:{self._port}"
 
@@ -128,6 +143,10 @@ class ScriptedOperator:
         """Stop listening and cut every connection, requests in flight included."""
         self._server.shutdown()
         self._server.server_close()
+        self.cut()
+
+    def cut(self):
+        """Close every connection, whatever it does."""
         for peer in list(self._peers):
             with contextlib.suppress(OSError):
                 socket.socket.shutdown(peer, socket.SHUT_RDWR)
@@ -159,7 +178,7 @@ class ScriptedOperator:
 
     def _reply(self, member, beat):
         return {
-            "epoch": 0,
+            "epoch": self.epoch,
             "hb": self.hb,
             "term": 1,
             "directives": [d for d in self._wanted.get(member, []) if d["id"] not in self._results],

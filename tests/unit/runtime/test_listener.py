@@ -4,6 +4,7 @@ import asyncio
 import gc
 import socket
 import ssl
+import time
 import warnings
 
 import aiohttp
@@ -197,4 +198,21 @@ async def test_a_listener_that_is_full_accepts_again_once_a_connection_has_ended
         writer.transport.abort()
         async with asyncio.timeout(30):
             assert await second == 200
+    await server.stop()
+
+
+async def test_a_request_that_came_while_the_loop_stood_still_is_answered(authority, context, monkeypatch):
+    """TX5: such as an agent's beat, when a stopped operator goes on; its deadline passed in the same moment."""
+    monkeypatch.setattr(module, "FIRST_REQUEST_DEADLINE", 0.5)
+    server = TlsListener(application(), context=context)
+    await server.start("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting(authority))
+    async with asyncio.timeout(30):
+        while not server._silent:
+            await asyncio.sleep(0)
+    writer.write(b"GET /hello HTTP/1.1\r\nHost: listener\r\n\r\n")
+    time.sleep(1.0)  # the loop stands still
+    async with asyncio.timeout(30):
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+    writer.close()
     await server.stop()
