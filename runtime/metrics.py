@@ -154,6 +154,28 @@ class QueueCollector(Collector):
         return summed
 
 
+class CacheLagCollector(Collector):
+    """For how long the server has said nothing to the caches of a kind, asked when scraped."""
+
+    def __init__(self) -> None:
+        self._lags: dict[str, list[Callable[[], float]]] = {}
+
+    def watch(self, kind: str, seconds: Callable[[], float]) -> None:
+        """Ask `seconds` at each scrape; of several caches of a kind the worst one counts."""
+        self._lags.setdefault(kind, []).append(seconds)
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the one family."""
+        lag = GaugeMetricFamily(
+            "runtime_cache_lag_seconds",
+            "Time since a list, event or bookmark last confirmed the cache; a quiet one has a bookmark a minute.",
+            labels=["kind"],
+        )
+        for kind, asked in self._lags.items():
+            lag.add_metric([kind], max(seconds() for seconds in asked))
+        yield lag
+
+
 class Metrics:
     """All metrics that `runtime` writes, each as an attribute."""
 
@@ -162,7 +184,9 @@ class Metrics:
         # a gauge per counter with its birth time doubles the page and serves nobody
         self.registry = registry = CollectorRegistry(auto_describe=False)
         self.queues = QueueCollector()
+        self.cache_lags = CacheLagCollector()
         registry.register(self.queues)
+        registry.register(self.cache_lags)
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(name, text, labels, registry=registry)
@@ -242,9 +266,6 @@ class Metrics:
             "runtime_objects_skipped_total", "Objects that could not be used.", "kind", "reason"
         )
         self.cache_objects = gauge("runtime_cache_objects", "Objects in the cache.", "kind")
-        self.cache_lag = gauge(
-            "runtime_cache_lag_seconds", "Age of the last object when it reached the cache.", "kind"
-        )
         self.loop_lag = gauge(
             "runtime_event_loop_lag_seconds", "How late the event loop ran at the last look."
         )
@@ -311,6 +332,10 @@ class Metrics:
     def cache_size(self, *, kind: str, objects: int) -> None:
         """Record how many objects a cache holds."""
         self.cache_objects.labels(kind).set(objects)
+
+    def cache_lag(self, *, kind: str, seconds: Callable[[], float]) -> None:
+        """Ask at each scrape for how long the server has not confirmed a cache."""
+        self.cache_lags.watch(kind, seconds)
 
     def exposition(self) -> bytes:
         """Return all metrics in the text format that Prometheus reads."""

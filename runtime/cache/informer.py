@@ -162,6 +162,9 @@ class Informer(Generic[T]):
             )
             for scope in scopes
         }
+        metrics.cache_lag(
+            kind=resource.kind, seconds=lambda: max(each.lag for each in self._reflectors.values())
+        )
 
     # Reading
 

@@ -238,17 +238,24 @@ class Reflector(Generic[T]):
         self._gathering: _Gathering[T] = _Gathering(codec)
         self._error: RuntimeFault | None = None
         self._sent_at = 0.0
+        self._confirmed_at: float | None = None
 
     @property
     def seen(self) -> str:
         """Return the version up to which the sink is complete, "" before the first list."""
         return self._state.known.seen if isinstance(self._state, Listing | Watching) else ""
 
+    @property
+    def lag(self) -> float:
+        """Return for how many seconds no list, event or bookmark has confirmed the sink, 0 before the start."""
+        return 0.0 if self._confirmed_at is None else self._clock.monotonic() - self._confirmed_at
+
     async def run(self) -> None:
         """List and watch until cancelled.
 
         Raises: WatchRejected when the server refuses the selection at the first list.
         """
+        self._confirmed_at = self._clock.monotonic()
         event: Input = Started(self._streaming.allowed)
         while True:
             self._state, actions = step(self._state, event, self._clock.monotonic())
@@ -314,6 +321,7 @@ class Reflector(Generic[T]):
 
     def _publish(self) -> None:
         listed, self._listed = self._listed, []
+        self._confirmed_at = self._clock.monotonic()
         self._sink.replace(listed, namespace=self.selection.namespace)
 
     async def _watch(self, params: Mapping[str, str]) -> Input:
@@ -389,6 +397,7 @@ class Reflector(Generic[T]):
                 case _:
                     self._skip("unknown_event")
         if isinstance(self._state, Watching) and (version or not only_added):
+            self._confirmed_at = self._clock.monotonic()
             self._state, _ = step(self._state, Progress(version, only_added), self._clock.monotonic())
         return failure
 

@@ -1,5 +1,6 @@
 """What the caches count, as a seam: whoever owns the registry implements it."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 __all__ = ["CacheMetrics", "Uncounted"]
@@ -24,6 +25,10 @@ class CacheMetrics(Protocol):
         """Record how many objects a cache holds."""
         ...
 
+    def cache_lag(self, *, kind: str, seconds: Callable[[], float]) -> None:
+        """Keep a way to ask for how long the server has not confirmed a cache."""
+        ...
+
 
 class Uncounted:
     """Counts nothing."""
@@ -39,3 +44,6 @@ class Uncounted:
 
     def cache_size(self, *, kind: str, objects: int) -> None:
         """Record nothing."""
+
+    def cache_lag(self, *, kind: str, seconds: Callable[[], float]) -> None:
+        """Keep nothing."""

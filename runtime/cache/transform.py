@@ -22,9 +22,20 @@ METADATA_ONLY = PartialObject
 """The projection that has the server send metadata alone (W17)."""
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-_JSON = "application/json"
-_METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-_METADATA_EVENT = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+
+
+def _sparing(media_type: str) -> str:
+    """Ask for a media type without managedFields, which we drop anyway, or else with them (W17, KEP-5958).
+
+    A server that does not know the parameter ignores it; one that refuses it takes the second offer.
+    """
+    return f"{media_type};drop=metadata.managedFields,{media_type}"
+
+
+_JSON = _sparing("application/json")
+_METADATA_LIST = _sparing("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
+_METADATA_EVENT = _sparing("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")

@@ -12,6 +12,7 @@ def filled() -> Metrics:
     metrics.declare_controller("things", workers=4)
     metrics.declare_election("lease")
     tally = Tally()
+    metrics.cache_lag(kind="Thing", seconds=lambda: 0.0)
     metrics.queues.watch("things", lambda: QueueSnapshot({}, 0, 0, tally, tally, 0.0, 0.0))
     return metrics
 
@@ -88,6 +89,8 @@ def test_what_client_and_caches_report_reaches_the_registry():
     metrics.relisted(kind="Pod", reason="expired")
     metrics.object_skipped(kind="Pod", reason="undecodable")
     metrics.cache_size(kind="Pod", objects=7)
+    metrics.cache_lag(kind="Pod", seconds=lambda: 3.0)
+    metrics.cache_lag(kind="Pod", seconds=lambda: 8.0)
     value = metrics.registry.get_sample_value
     assert value("rest_client_requests_total", {"code": "200", "method": "GET", "host": "api"}) == 1
     assert value("rest_client_request_duration_seconds_sum", {"verb": "GET", "host": "api"}) == 0.1
@@ -97,3 +100,4 @@ def test_what_client_and_caches_report_reaches_the_registry():
     assert value("runtime_relists_total", {"kind": "Pod", "reason": "expired"}) == 1
     assert value("runtime_objects_skipped_total", {"kind": "Pod", "reason": "undecodable"}) == 1
     assert value("runtime_cache_objects", {"kind": "Pod"}) == 7
+    assert value("runtime_cache_lag_seconds", {"kind": "Pod"}) == 8.0  # of two caches the worse one

@@ -170,7 +170,18 @@ def test_what_is_no_such_object_is_refused(codec, raw):
 def test_metadata_only_asks_the_server_for_no_more():
     """W17."""
     codec = codec_for(PODS, METADATA_ONLY)
-    assert codec.accept_list == "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-    assert codec.accept_watch == "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+    metadata = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
+    assert codec.accept_list.endswith("," + metadata.format("List"))
+    assert codec.accept_watch.endswith("," + metadata.format(""))
     partial = codec.decode(b'{"kind":"PartialObjectMetadata","metadata":{"name":"a","labels":null}}')
     assert partial.name == "a"
+
+
+@pytest.mark.parametrize("projection", [None, Pod, METADATA_ONLY])
+def test_a_server_may_leave_managed_fields_out_and_need_not(projection):
+    """W17: the first offer is the second one with KEP-5958's parameter, for servers from 1.37 on."""
+    codec = codec_for(PODS, projection)
+    for accept in (codec.accept_list, codec.accept_watch):
+        sparing, plain = accept.split(",")
+        assert sparing == f"{plain};drop=metadata.managedFields"
+        assert plain.startswith("application/json")

@@ -56,6 +56,9 @@ class Counts:
     def cache_size(self, *, kind, objects):
         pass
 
+    def cache_lag(self, *, kind, seconds):
+        self.lag = seconds
+
 
 class Bench:
     """An informer on a server in memory, running."""
@@ -344,6 +347,26 @@ async def test_the_same_name_with_another_uid_is_a_delete_and_an_add():
             ("delete", "a", first["metadata"]["uid"], True),
             ("add", "a", second["metadata"]["uid"]),
         ]
+
+
+@simulated
+async def test_the_lag_of_a_cache_is_the_time_since_the_server_last_confirmed_it():
+    """C8: by a list, an event or a bookmark; an error or a connection alone confirms nothing."""
+    async with running() as bench:
+        await bench.after(10)
+        assert bench.counts.lag() == pytest.approx(10)
+        bench.api.bookmark(CONFIGMAPS)
+        await bench.after(7)
+        assert bench.counts.lag() == pytest.approx(7)
+        bench.put("a")
+        await bench.after(5)
+        assert bench.counts.lag() == pytest.approx(5)
+        bench.api.open_streams()[0].send_event("ERROR", status_object(500, "InternalError"))
+        await bench.after(4)
+        assert bench.counts.lag() == pytest.approx(9)
+        bench.api.end_watches(error_of_status(EXPIRED))
+        await bench.after(2)
+        assert bench.counts.lag() < 2
 
 
 @pytest.mark.parametrize(
