@@ -38,6 +38,7 @@ class Job(Protocol):
     """What the server needs of the SDK's job."""
 
     ps_epoch: int
+    world: int
 
     def step(self, n: int, samples: int = 0) -> None:
         """Report a finished step."""
@@ -79,7 +80,6 @@ class Server:
         state: model.Tensors,
         step: int,
         *,
-        world: int,
         total: int,
         batch_size: Callable[[int], int],
         consumed: Callable[[int], int],
@@ -88,7 +88,7 @@ class Server:
     ) -> None:
         self._job, self._step = job, step
         self._parameters, self._momentum = model.from_state(state)
-        self._world, self._total = world, total
+        self._total = total
         self._batch_size, self._consumed, self._on_applied, self._fresh = (
             batch_size,
             consumed,
@@ -112,9 +112,9 @@ class Server:
             if update is not None:
                 self._roll_to(update)
             with self._changed:
-                if len(self._pushed) < self._world:
+                if len(self._pushed) < self._job.world:
                     self._changed.wait(_POLL)
-                if len(self._pushed) < self._world:
+                if len(self._pushed) < self._job.world:
                     continue
                 self._apply()
             self._after_step()
@@ -142,7 +142,7 @@ class Server:
             self._changed.notify_all()
 
     def _roll_to(self, update: Any) -> None:
-        """Go back to the step that all servers share (PSR4)."""
+        """Go to the step that all servers share: back after a loss (PSR4), our own when only the workers change (ME5)."""
         with self._changed:
             if update.step != self._step:
                 restored = self._job.restore_at(update.step)
@@ -157,7 +157,9 @@ class Server:
     def _is_over(self) -> bool:
         with self._changed:
             quiet = time.monotonic() - self._heard
-            return len(self._done) >= self._world or (self._step >= self._total and quiet > _LAST_PATIENCE)
+            return len(self._done) >= self._job.world or (
+                self._step >= self._total and quiet > _LAST_PATIENCE
+            )
 
     def _accept(self, listener: socket.socket) -> None:
         while True:

@@ -52,8 +52,8 @@ class Options:
 class StepLog:
     """JSON lines of every applied step, so that anybody can check that no sample was trained twice."""
 
-    def __init__(self, directory: str, job: Any, *, world: int) -> None:
-        self._job, self._world = job, world
+    def __init__(self, directory: str, job: Any) -> None:
+        self._job = job
         self._file = None
         if directory:
             Path(directory).mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,8 @@ class StepLog:
         """Note that a step is applied; `rank` is None for a server, which sees the whole batch."""
         if self._file is None:
             return
-        first, end = batch.bounds(rank, self._world) if rank is not None else (batch.first, batch.end)
+        world = self._job.world
+        first, end = batch.bounds(rank, world) if rank is not None else (batch.first, batch.end)
         entry = {
             "member": f"{self._job.role}-{self._job.index}",
             "epoch": self._job.epoch,
@@ -73,7 +74,7 @@ class StepLog:
             "from": first,
             "to": end,
             "rank": rank,
-            "world": self._world,
+            "world": world,
             "pid": os.getpid(),
         }
         self._file.write(json.dumps(entry) + "\n")
@@ -83,12 +84,11 @@ class StepLog:
 class Training:
     """What all modes share: data, schedule, and the reports after a step."""
 
-    def __init__(self, options: Options, job: Any) -> None:
-        self.options, self.job = options, job
-        self.digits: Digits = load()
+    def __init__(self, options: Options, digits: Digits, job: Any) -> None:
+        self.options, self.digits, self.job = options, digits, job
         self.schedule = Schedule(len(self.digits.train_labels), options.batch, seed=options.seed)
         self.total = options.epochs * self.schedule.steps_per_epoch
-        self.log = StepLog(options.log_dir, job, world=job.world)
+        self.log = StepLog(options.log_dir, job)
         self._began = time.monotonic()
 
     def gradient(self, parameters: model.Tensors, batch: Batch) -> model.Tensors:
@@ -150,7 +150,10 @@ def train_all_reduce(training: Training) -> None:
 
 
 def train_with_servers(training: Training) -> None:
-    """Train against parameter servers; a lost one is waited for, never a reason to end (PSR2)."""
+    """Train against parameter servers; a lost one is waited for, never a reason to end (PSR2).
+
+    When the number of workers changes, the servers refuse us as well: our rank and world are new after the wait (ME5).
+    """
     job = training.job
     job.phase("rendezvous")
     is_starting = True
@@ -167,7 +170,7 @@ def train_with_servers(training: Training) -> None:
             client.done(job.rank)
         except wire.Lost as error:
             print(
-                f"lost a parameter server after step {step}, waiting for it: {error}",
+                f"no parameter server goes on with us after step {step}, waiting for one: {error}",
                 file=sys.stderr,
                 flush=True,
             )
@@ -188,7 +191,6 @@ def serve(training: Training) -> None:
         job,
         state,
         step,
-        world=job.world,
         total=training.total,
         batch_size=lambda number: len(schedule.batch(number).samples),
         consumed=schedule.consumed,
@@ -219,7 +221,10 @@ def main() -> int:
             "trainer_sdk is not here: the operator's agent brings it; without it use --local", file=sys.stderr
         )
         return 64
-    training = Training(options, sdk.init() if sdk is not None and not options.local else _Alone())
+    with_agent = sdk is not None and not options.local
+    digits = load()  # before init: whoever joins a world that trains is ready when it is let in
+    job = sdk.init(soft_epochs=options.mode == "ps") if with_agent else _Alone()
+    training = Training(options, digits, job)
     if options.local:
         train_locally(training)
     elif training.job.role == "ps":

@@ -13,6 +13,7 @@ from trainer_operator.topology.beat import Beat, DirectiveResult, Exit
 from trainer_operator.topology.members import AgentView, Directive, MemberId
 from trainer_operator.trainer.decide import Decision, decide
 from trainer_operator.trainer.draft import CreateCheckpoint, CreatePod, DeletePod, MarkCorrupt
+from trainer_operator.trainer.ranges import parse_members
 from trainer_operator.trainer.views import CheckpointView, NodeView, Observed, PodView, Settings
 
 STEPS_PER_EPOCH = 10
@@ -38,6 +39,10 @@ class Agent:
     phase: str = "init"
     age: float = 0.0
     silent: bool = False
+    soft: bool = False
+    deaf: bool = False
+    """Whether it hears nothing of what it is told, but is heard itself."""
+    pause_at: int | None = None
     have: list[int] = field(default_factory=list)
     done_ids: dict[str, DirectiveResult] = field(default_factory=dict)
 
@@ -64,6 +69,7 @@ class Agent:
             phase=self.phase,
             data_epoch=self.step // STEPS_PER_EPOCH,
             have=list(self.have),
+            soft_epochs=self.soft and self.proc == "running",
         )
         return AgentView(beat, self.age, self.age, dict(self.done_ids))
 
@@ -80,6 +86,8 @@ class Cluster:
     down: set[str] = field(default_factory=set)
     room: int = 1000
     """Workers that fit on the nodes."""
+    soft: bool = False
+    """Whether the programs take soft epochs."""
     serial: int = 0
     events: list[tuple[str, str]] = field(default_factory=list)
     trained: list[tuple[int, int, int]] = field(default_factory=list)
@@ -149,7 +157,8 @@ class Cluster:
                 self.pods[name] = (member, replace(pod, phase="Running", ready=True))
                 if pod.attempt == self._newest(member):
                     self.serial += 1
-                    self.agents[member] = Agent(member, pod.attempt, pod.uid, f"boot{self.serial}")
+                    boot = f"boot{self.serial}"
+                    self.agents[member] = Agent(member, pod.attempt, pod.uid, boot, soft=self.soft)
         for agent in self.agents.values():
             gone = not any(p.uid == agent.pod and p.node not in self.down for _, p in self.pods.values())
             agent.age = agent.age + seconds if gone or agent.silent else 0.0
@@ -216,11 +225,22 @@ class Cluster:
 
     def _obey(self, member: MemberId, directive: Directive) -> None:
         agent = self.agents.get(member)
-        if agent is None or agent.silent or directive.id in agent.done_ids:
+        if agent is None or agent.silent or agent.deaf or directive.id in agent.done_ids:
             return
         if directive.kind == "Prepare":
-            agent.proc, agent.exit, agent.phase = "none", None, "rendezvous"
+            agent.proc, agent.exit, agent.phase, agent.pause_at = "none", None, "rendezvous", None
             agent.prepared = max(agent.prepared, directive.args["epoch"])
+        elif directive.kind == "Go" and agent.proc == "running":
+            assert agent.epoch == directive.args["epoch"], "a process of an older epoch would train on"
+        elif directive.kind == "Go" and directive.args.get("join"):
+            agent.proc, agent.exit, agent.phase = "running", None, "rendezvous"
+            agent.run += 1
+            agent.epoch, agent.ps_epoch, agent.step = directive.args["epoch"], 0, 0
+        elif directive.kind == "Pause":
+            agent.pause_at = directive.args["step"]
+        elif directive.kind == "Resume":
+            agent.pause_at = None
+            agent.phase = "train"
         elif directive.kind == "Go":
             restore = directive.args["restore"]
             if restore is not None and restore["ckpt"] in self.corrupt:
@@ -230,6 +250,7 @@ class Cluster:
                 return
             agent.proc, agent.exit, agent.phase = "running", None, "train"
             agent.run += 1
+            agent.pause_at = None
             agent.epoch, agent.ps_epoch = directive.args["epoch"], directive.args["psEpoch"]
             agent.step = directive.args["restoreStep"]
         elif directive.kind == "UpdatePS":
@@ -238,11 +259,15 @@ class Cluster:
                 directive.args["step"],
                 "train",
             )
+            agent.epoch = max(agent.epoch, directive.args.get("epoch", 0))
+            agent.prepared = max(agent.prepared, agent.epoch)
         agent.done_ids[directive.id] = DirectiveResult(directive.id)
 
     def _in_epoch(self) -> list[Agent]:
         membership = self.trainer.status.membership
-        return [a for a in self.agents.values() if a.epoch == membership.epoch and not a.silent]
+        members = parse_members(membership.members)
+        mine = [self.agents[member] for member in sorted(members) if member in self.agents]
+        return [a for a in mine if a.epoch == membership.epoch and not a.silent]
 
     def _train(self) -> None:
         """All members of one epoch take one step together, or none does."""
@@ -252,13 +277,16 @@ class Cluster:
         trainers = [a for a in group if a.member.role != "ps"]
         servers = [a for a in group if a.member.role == "ps"]
         shards = self.trainer.spec.topology.parameter_servers
+        standing = [a for a in servers if a.pause_at is not None and a.step >= a.pause_at]
+        for server in standing:
+            server.phase = "paused"
         if len(servers) < shards:
             for agent in trainers:
                 agent.phase = "waiting_ps"
             return
         if world == 0 or len(trainers) < world or any(a.ps_epoch != membership.ps_epoch for a in group):
             return
-        if self._paused():
+        if standing or self._paused():
             return
         step = max(a.step for a in group) + 1
         self.trained.append((membership.epoch, membership.ps_epoch, step))
@@ -294,6 +322,8 @@ class Cluster:
                 self.checkpoints[name] = replace(view, state="GarbageCollected", aborted=True)
                 continue
             step = max(a.step for a in group)
+            for agent in group:
+                agent.pause_at = None  # as the SDK does, so that all come to the step
             self.checkpoints[name] = replace(
                 view,
                 id=f"{step:012d}-e{membership.epoch}-{name[-4:]}",

@@ -279,6 +279,8 @@ class Agent:
     phase: str = "init"
     target: dict | None = None
     paused: bool = False
+    soft: bool = False
+    pause_at: int | None = None
     acks: list[Ack] = field(default_factory=list)
     results: dict[str, DirectiveResult] = field(default_factory=dict)
 
@@ -308,13 +310,20 @@ class Agent:
             data_epoch=self.step // STEPS_PER_EPOCH,
             acks=list(self.acks),
             results=list(self.results.values()),
+            soft_epochs=self.soft and self.proc == "running",
         )
+
+    @property
+    def stands(self):
+        """Whether it waits after the step at which it was told to pause."""
+        return self.pause_at is not None and self.step >= self.pause_at
 
 
 class Training:
     """What agents and their processes do, and the checkpoint store; it outlives every operator."""
 
-    def __init__(self, *, epochs):
+    def __init__(self, *, epochs, soft=False):
+        self.soft = soft
         self.agents: dict[str, Agent] = {}
         self.store: dict[str, str] = {}
         self.told: dict[str, set[str]] = {}
@@ -345,6 +354,7 @@ class Training:
         agent = Agent(
             member, int(labels[ATTEMPT_LABEL]), metadata["uid"], metadata["name"], f"boot{self.serial}"
         )
+        agent.soft = self.soft
         self.agents[agent.pod] = agent
         return agent
 
@@ -374,6 +384,21 @@ class Training:
             case "Prepare":
                 agent.proc, agent.exit, agent.phase = "none", None, "rendezvous"
                 agent.prepared, agent.target, agent.paused = args["epoch"], None, False
+                agent.pause_at = None
+            case "Go" if agent.proc == "running" and agent.epoch == args["epoch"]:
+                return ""
+            case "Go" if args.get("join"):
+                agent.proc, agent.exit, agent.phase = "running", None, "rendezvous"
+                agent.run += 1
+                agent.epoch, agent.ps_epoch, agent.step = args["epoch"], args["psEpoch"], 0
+            case "Pause":
+                agent.pause_at = args["step"]
+            case "Resume":
+                agent.pause_at, agent.phase = None, "train"
+            case "UpdatePS":
+                agent.phase, agent.step, agent.ps_epoch = "train", args["step"], args["psEpoch"]
+                agent.epoch = agent.prepared = max(agent.epoch, args.get("epoch", 0))
+                agent.world = args.get("world", agent.world)
             case "Go":
                 agent.proc, agent.exit, agent.phase = "running", None, "train"
                 agent.run += 1
@@ -433,8 +458,12 @@ class Training:
         """All processes of the newest epoch take one step together, or none does."""
         running = [agent for agent in self.agents.values() if agent.proc == "running"]
         epoch = max((agent.epoch for agent in running), default=0)
-        group = [agent for agent in running if agent.epoch == epoch]
-        if not group or len(group) < group[0].world or any(agent.paused for agent in group):
+        group = [agent for agent in running if agent.epoch == epoch and agent.phase != "rendezvous"]
+        trainers = [agent for agent in group if agent.member.role != "ps"]
+        for agent in group:
+            if agent.stands:
+                agent.phase = "paused"
+        if not trainers or len(trainers) < trainers[0].world or any(a.paused or a.stands for a in group):
             return
         step = max(agent.step for agent in group) + 1
         assert all(agent.step == step - 1 for agent in group), "members of one epoch are at different steps"
@@ -450,8 +479,8 @@ class Training:
 class World(Training):
     """The API server, two nodes, and whatever runs on them."""
 
-    def __init__(self, *, epochs=2, **topology):
-        super().__init__(epochs=epochs)
+    def __init__(self, *, epochs=2, soft=False, **topology):
+        super().__init__(epochs=epochs, soft=soft)
         self.clock = SimClock()
         self.api = Api(self.clock)
         self.pod_names: list[str] = []

@@ -96,6 +96,7 @@ def build(
         "acks": [],
         "results": [],
         "hold": hold,
+        "softEpochs": view.soft_epochs,
     }
     room = MAX_BEAT_BYTES - len(encode(beat))
     acks = [{**ack.__dict__, "error": _text(ack.error)} for ack in view.acks]

@@ -102,9 +102,10 @@ class Conversation:
         elif kind == "epoch":
             self._state.finished_data_epoch(int(message["n"]), _metrics(message.get("metrics", {})))
         elif kind == "psepoch":
-            self._state.rolled_to(int(message["n"]), int(message["step"]))
+            self._state.rolled_to(int(message["n"]), int(message["step"]), epoch=int(message.get("epoch", 0)))
         elif kind == "hello":
             self.can_dump = bool(message.get("dump"))
+            self._state.greeted(soft_epochs=bool(message.get("softEpochs")))
         elif kind in ("accepted", "past"):
             self._answered(str(message["ckpt"]), past=kind == "past", step=int(message.get("step", 0)))
         elif kind == "saved":

@@ -136,6 +136,8 @@ class Executor:
         message = {
             "psEpoch": whole(args, "psEpoch"),
             "step": whole(args, "step", default=0),
+            "epoch": whole(args, "epoch", default=0),
+            "world": whole(args, "world", default=0),
             "members": members,
         }
         self._conversation.update_servers(message)

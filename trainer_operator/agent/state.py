@@ -88,6 +88,7 @@ class View:
     metrics: Mapping[str, float]
     acks: Tuple[CopyAck, ...]
     results: Tuple[Result, ...]
+    soft_epochs: bool
 
 
 class State:
@@ -113,6 +114,7 @@ class State:
         self._exit: Optional[Exit] = None
         self._exited_at: Optional[float] = None
         self._prepared = 0
+        self._soft_epochs = False
         self._acks: "OrderedDict[Tuple[str, int, int], CopyAck]" = OrderedDict()
         self._results: "OrderedDict[str, Result]" = OrderedDict()
         self._told: Dict[str, None] = {}
@@ -146,6 +148,7 @@ class State:
                 dict(progress.metrics),
                 tuple(self._acks.values()),
                 tuple(result for key, result in self._results.items() if key not in self._told),
+                self._soft_epochs,
             )
 
     @property
@@ -225,6 +228,7 @@ class State:
             self._epoch, self._ps_epoch = epoch, ps_epoch
             self._proc, self._pid, self._exit, self._exited_at = "starting", None, None, None
             self._listening = listening
+            self._soft_epochs = False
             now = self._clock()
             self._progress = Progress(step=step, step_at=now, phase="init", phase_at=now)
 
@@ -270,6 +274,11 @@ class State:
         if first:
             self.news()
 
+    def greeted(self, *, soft_epochs: bool) -> None:
+        """Note what the program of this run can do."""
+        with self._lock:
+            self._soft_epochs = soft_epochs
+
     def entered(self, phase: str) -> None:
         """Note a phase that the process announced."""
         with self._lock:
@@ -285,10 +294,11 @@ class State:
             self._progress.data_epoch = max(self._progress.data_epoch, number)
             self._progress.metrics.update(metrics)
 
-    def rolled_to(self, ps_epoch: int, step: int) -> None:
-        """Note that the process took a new parameter-server epoch and stands at `step`."""
+    def rolled_to(self, ps_epoch: int, step: int, *, epoch: int = 0) -> None:
+        """Note that the process took a new parameter-server epoch, or a soft epoch with it, and stands at `step`."""
         with self._lock:
             self._ps_epoch = max(self._ps_epoch, ps_epoch)
+            self._epoch, self._prepared = max(self._epoch, epoch), max(self._prepared, epoch)
             self._progress.step, self._progress.step_at = step, self._clock()
         self.news()
 

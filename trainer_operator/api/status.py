@@ -114,6 +114,8 @@ class MembershipStatus(StatusModel):
 
     epoch: Int64 = 0
     """Number of the epoch; it rises with every change of members or restart."""
+    process_epoch: Int64 = 0
+    """Epoch in which processes were last started together; those of it and of later epochs train in the present one."""
     phase: MembershipPhase = MembershipPhase.PREPARING
     """Preparing until every member is ready, then Active."""
     members: Text = ""
@@ -202,7 +204,7 @@ class StallStatus(StatusModel):
 
 
 class PendingChange(StatusModel):
-    """A change of members that is under way: it waits for a checkpoint, so that no step is lost."""
+    """A change of members that is under way: it waits for a checkpoint or the end of a step, so that no step is lost."""
 
     reason: Literal["Scale", "Suspend"]
     """Scale or Suspend."""
@@ -210,6 +212,10 @@ class PendingChange(StatusModel):
     """When it began."""
     checkpoint: ShortText = ""
     """Name of the Checkpoint object that it waits for."""
+    soft: bool = False
+    """Whether no process ends: the members change at the end of a step, which the parameter servers agree on."""
+    step: Int64 | None = None
+    """Step after which parameter servers wait for the change; absent while new members still start."""
 
 
 class GangStatus(StatusModel):

@@ -80,6 +80,8 @@ class Beat(msgspec.Struct, frozen=True, rename="camel"):
     acks: list[Ack] = []
     results: list[DirectiveResult] = []
     hold: float = 0.0
+    soft_epochs: bool = False
+    """Whether the program takes another rank and world without a restart (ME5)."""
 
     @property
     def order(self) -> tuple[int, int, int]:

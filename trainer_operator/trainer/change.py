@@ -1,7 +1,8 @@
 """Voluntary changes: scale and suspend. They lose no step (ME6, ME7).
 
     wanted ──new members live──▶ checkpoint with pause ──Committed──▶ next epoch
-                                        └──not decided in time──▶ next epoch all the same, as a recorded rollback
+                     │                  └──not decided in time──▶ next epoch all the same, as a recorded rollback
+                     └──programs that need no restart──▶ soft epoch (`softepoch`)
 
 What is under way is kept in `status.pendingChange`, so that another leader goes on in the middle.
 """
@@ -9,6 +10,7 @@ What is under way is kept in `status.pendingChange`, so that another leader goes
 from trainer_operator.api.checkpoint import CheckpointReason
 from trainer_operator.api.status import PendingChange
 from trainer_operator.topology.members import MemberId
+from trainer_operator.trainer import softepoch
 from trainer_operator.trainer.checkpoints import can_store, request_checkpoint
 from trainer_operator.trainer.draft import Draft
 from trainer_operator.trainer.failures import in_grace
@@ -32,6 +34,9 @@ def scale(draft: Draft) -> None:
         return
     desired = _target(draft)
     change = draft.status.pending_change
+    if change is not None and change.step is not None:
+        softepoch.advance(draft, change, desired)  # wanted or not: the servers wait for it
+        return
     if desired == members_of(draft):
         if change is not None and change.checkpoint:
             _finish(
@@ -45,9 +50,15 @@ def scale(draft: Draft) -> None:
     if change is None:
         if not draft.passed(membership.since, draft.observed.settings.voluntary_interval):
             return
-        change = draft.status.pending_change = PendingChange(reason="Scale", since=draft.observed.now)
+        soft = softepoch.is_possible(draft, desired)
+        if soft and softepoch.is_ending(draft):
+            return
+        change = PendingChange(reason="Scale", since=draft.observed.now, soft=soft)
+        draft.status.pending_change = change
         draft.event("Scaling", f"members {membership.members} to {format_members(desired)}")
-    if stopped_at_checkpoint(draft, CheckpointReason.PRE_SCALE):
+    if change.soft:
+        softepoch.advance(draft, change, desired)
+    elif stopped_at_checkpoint(draft, CheckpointReason.PRE_SCALE):
         _finish(draft, "Scaled")
 
 

@@ -60,7 +60,10 @@ def request_when_due(draft: Draft) -> None:
         return
     if has_servers(draft.observed.trainer) and membership.ps_phase != SERVING:
         return
-    if status.pending_change is not None or any(c.open for c in draft.observed.checkpoints):
+    change = status.pending_change
+    if change is not None and not (change.soft and change.step is None):
+        return  # while new members of a soft epoch start, training goes on, and so do its checkpoints
+    if any(c.open for c in draft.observed.checkpoints):
         return
     interval = spec.interval_minutes * 60
     if status.checkpoint_failures:

@@ -6,16 +6,27 @@ Active(E)     -> Go(E) to every prepared member, to servers first, then to the m
               a process that was given up while it runs is ended first; while a stall is looked into, stacks are dumped
 Recovering    -> nothing: workers wait inside their SDK
 Serving       -> Go to the lost server, UpdatePS to surviving servers and to workers
+Soft change   -> Go to new members, whose processes wait to be let in; Pause to servers at the step that was chosen
+              -> then UpdatePS(E+1) to every process that runs, and Resume to servers
 """
 
 from collections.abc import Mapping
 
 from trainer_operator.api.status import TrainerStatus
 from trainer_operator.topology.members import AgentView, Directive, MemberId
-from trainer_operator.trainer import stall
+from trainer_operator.trainer import softepoch, stall
 from trainer_operator.trainer.draft import Draft
 from trainer_operator.trainer.environment import Peer, frameworks, peers_of, world_size
-from trainer_operator.trainer.membership import ACTIVE, PREPARING, SERVING, has_servers, live, members_of
+from trainer_operator.trainer.membership import (
+    ACTIVE,
+    PREPARING,
+    SERVING,
+    has_servers,
+    is_prepared,
+    live,
+    members_of,
+    oldest_epoch,
+)
 from trainer_operator.trainer.records import Records
 
 BEFORE: Mapping[str, frozenset[str]] = {
@@ -40,7 +51,7 @@ def directives_of(draft: Draft) -> dict[MemberId, tuple[Directive, ...]]:
             for member, agent in agents.items()
             if _must_prepare(draft, agent)
         }
-    return _active(draft, agents)
+    return {**_active(draft, agents), **_joining(draft)}
 
 
 def go_id(status: TrainerStatus, member: MemberId) -> str:
@@ -50,7 +61,7 @@ def go_id(status: TrainerStatus, member: MemberId) -> str:
 
 
 def _must_prepare(draft: Draft, agent: AgentView) -> bool:
-    return agent.beat.prepared < draft.status.membership.epoch
+    return not is_prepared(draft.status.membership, agent)
 
 
 def _prepare(status: TrainerStatus) -> Directive:
@@ -86,15 +97,45 @@ def _active(draft: Draft, agents: Mapping[MemberId, AgentView]) -> dict[MemberId
             directives.append(Directive(stall.dump_id(draft, agent), "DumpStacks", {}))
         if (
             may_start
+            and agent.beat.prepared >= status.membership.epoch
             and _may_start(draft, member)
             and (agent.running or not _is_early(draft, member, awaited))
             and not draft.records.is_done(member, status.membership.epoch)
         ):
             directives.append(_go(draft, peers, member))
         if servers_mode and agent.running and agent.beat.ps_epoch < status.membership.ps_epoch:
-            directives.append(_update_servers(status, peers))
+            directives += _update_servers(status, member, peers)
+        directives += _stop_at_step(status, member, agent)
         wanted[member] = tuple(directives)
     return wanted
+
+
+def _joining(draft: Draft) -> dict[MemberId, tuple[Directive, ...]]:
+    """Start the processes of a soft epoch's new members; they learn their place when it begins (ME6)."""
+    wanted: dict[MemberId, tuple[Directive, ...]] = {}
+    epoch = draft.status.membership.epoch
+    for member in softepoch.newcomers(draft):
+        agent = live(draft, member)
+        if agent is None:
+            continue
+        if agent.beat.prepared < epoch:
+            wanted[member] = (_prepare(draft.status),)
+        elif _may_start(draft, member):
+            handled = draft.records.get(member).handled
+            args = {"epoch": epoch, "psEpoch": 0, "join": True}
+            wanted[member] = (Directive(f"join:{epoch}:{handled or '-'}", "Go", args),)
+    return wanted
+
+
+def _stop_at_step(status: TrainerStatus, member: MemberId, agent: AgentView) -> tuple[Directive, ...]:
+    """Have a server wait at the end of the step that a soft change was given."""
+    change, membership = status.pending_change, status.membership
+    if change is None or change.step is None or member.role != "ps":
+        return ()
+    if not agent.running or agent.beat.ps_epoch != membership.ps_epoch:
+        return ()
+    name = softepoch.pause_id(membership, agent, change.step)
+    return (Directive(name, "Pause", {"step": change.step}),)
 
 
 def _must_end(draft: Draft, member: MemberId, agent: AgentView) -> bool:
@@ -107,7 +148,7 @@ def _address(draft: Draft, member: MemberId) -> tuple[str, int]:
     agent = draft.observed.agents.get(member)
     if agent is None or agent.beat.attempt != draft.records.attempt(member):
         return ("", 0)
-    if agent.beat.prepared < draft.status.membership.epoch:
+    if _must_prepare(draft, agent):
         return ("", 0)
     return (agent.beat.address, agent.beat.port)
 
@@ -155,11 +196,19 @@ def _go(draft: Draft, peers: list[Peer], member: MemberId) -> Directive:
     return Directive(go_id(status, member), "Go", args)
 
 
-def _update_servers(status: TrainerStatus, peers: list[Peer]) -> Directive:
+def _update_servers(status: TrainerStatus, member: MemberId, peers: list[Peer]) -> list[Directive]:
+    """Tell of a new psEpoch; after a soft epoch also who the workers are, and servers may go on."""
     membership = status.membership
-    servers = [peer.to_wire() for peer in peers if peer.member.role == "ps"]
-    return Directive(
-        f"update-ps:{membership.epoch}:{membership.ps_epoch}",
-        "UpdatePS",
-        {"psEpoch": membership.ps_epoch, "members": servers, "step": membership.restore_step},
-    )
+    soft = membership.epoch > oldest_epoch(membership)
+    args = {
+        "psEpoch": membership.ps_epoch,
+        "members": [peer.to_wire() for peer in peers if soft or peer.member.role == "ps"],
+        "step": membership.restore_step,
+    }
+    if soft:
+        args |= {"epoch": membership.epoch, "world": membership.world}
+    name = f"{membership.epoch}:{membership.ps_epoch}"
+    directives = [Directive(f"update-ps:{name}", "UpdatePS", args)]
+    if soft and member.role == "ps" and status.pending_change is None:
+        directives.append(Directive(f"resume:{name}", "Resume", {}))
+    return directives

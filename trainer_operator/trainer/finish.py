@@ -9,7 +9,15 @@ from trainer_operator.api.trainer import CleanPodPolicy, SuccessPolicy
 from trainer_operator.topology.members import MemberId
 from trainer_operator.trainer.change import stopped_at_checkpoint
 from trainer_operator.trainer.draft import CloseAgents, DeleteTrainer, Draft
-from trainer_operator.trainer.membership import ACTIVE, RESUMED, disband, gather, live, members_of
+from trainer_operator.trainer.membership import (
+    ACTIVE,
+    RESUMED,
+    disband,
+    gather,
+    is_of_epoch,
+    live,
+    members_of,
+)
 from trainer_operator.trainer.ranges import format_members
 from trainer_operator.trainer.views import PodView
 
@@ -27,7 +35,7 @@ def succeed_when_done(draft: Draft) -> None:
     members = members_of(draft)
     for member in members:
         agent = live(draft, member)
-        if (agent is not None and agent.done and agent.beat.epoch == membership.epoch) or (
+        if (agent is not None and agent.done and is_of_epoch(membership, agent)) or (
             agent is None and _ended_well(draft, member)
         ):
             draft.records.set_done(member, membership.epoch)

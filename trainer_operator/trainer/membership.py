@@ -4,12 +4,13 @@
 
 Nobody trains while an epoch is Preparing. In parameter-server mode a worker's failure leaves the epoch alone, and
 the loss of a server moves only psEpoch: Serving ──loss──▶ Recovering ──all servers live──▶ Serving, one psEpoch later.
+A soft epoch is Active at once: Active(1) ──step boundary──▶ Active(2), with the same processes (`softepoch`).
 Everything here is pure; the new state is written to status before any agent hears of it (MG2).
 """
 
 from datetime import datetime
 
-from trainer_operator.api.status import MembershipPhase, Rollback, ServerPhase
+from trainer_operator.api.status import MembershipPhase, MembershipStatus, Rollback, ServerPhase
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.topology.members import AgentView, MemberId
 from trainer_operator.trainer.draft import Draft, MarkCorrupt
@@ -65,13 +66,30 @@ def trains(draft: Draft) -> bool:
     return membership.phase == ACTIVE and membership.ps_phase != RECOVERING
 
 
+def oldest_epoch(membership: MembershipStatus) -> int:
+    """Return the oldest epoch whose processes train in the present one; soft epochs end no process (ME5)."""
+    return membership.process_epoch or membership.epoch
+
+
+def is_of_epoch(membership: MembershipStatus, agent: AgentView) -> bool:
+    """Whether what the agent says of its process counts in the present epoch."""
+    return agent.beat.epoch >= oldest_epoch(membership)
+
+
+def is_prepared(membership: MembershipStatus, agent: AgentView) -> bool:
+    """Whether nothing stands between the agent and the present epoch; a process goes on into a soft one."""
+    goes_on = agent.running and membership.phase == ACTIVE
+    return agent.beat.prepared >= (oldest_epoch(membership) if goes_on else membership.epoch)
+
+
 def next_epoch(draft: Draft, members: frozenset[MemberId], reason: str) -> None:
-    """Open the next epoch: Preparing, with these members."""
+    """Open the next epoch: Preparing, with these members; all processes start anew in it."""
     membership = draft.status.membership
     draft.status.global_step = last_step(
         draft
     )  # replacements soon overwrite what their predecessors reported
     membership.epoch += 1
+    membership.process_epoch = membership.epoch
     membership.phase = PREPARING
     membership.members = format_members(members)
     membership.reason = reason
@@ -87,6 +105,7 @@ def disband(draft: Draft, reason: str) -> None:
     status.global_step = last_step(draft)  # the agents' word is gone with their pods
     if membership.epoch:
         membership.epoch += 1
+        membership.process_epoch = membership.epoch
         membership.phase = PREPARING
         membership.since = draft.observed.now
     membership.reason = reason
@@ -102,6 +121,33 @@ def gather(draft: Draft) -> frozenset[MemberId]:
         membership.members = format_members(desired)
         membership.since = draft.observed.now
     return desired
+
+
+def soft_epoch(draft: Draft, members: frozenset[MemberId], reason: str, *, step: int) -> None:
+    """Open the next epoch at once, with the processes that run: all of them go on from `step` (ME5).
+
+    Assumptions: every server holds the state of exactly this step, and waits.
+    """
+    status, membership = draft.status, draft.status.membership
+    reached = last_step(draft)
+    done = [member for member in members if draft.records.is_done(member, membership.epoch)]
+    membership.process_epoch = oldest_epoch(membership)
+    membership.epoch += 1
+    membership.ps_epoch += 1
+    membership.members = format_members(members)
+    membership.world = sum(member.role != "ps" for member in members)
+    membership.restore_step, membership.restore_from = step, ""
+    membership.reason = reason
+    membership.since = draft.observed.now
+    for member in done:
+        draft.records.set_done(member, membership.epoch)
+    status.pending_change = None
+    lost = _roll_back(draft, reached, step)
+    draft.event(
+        "EpochStarted",
+        f"membership epoch {membership.epoch} ({reason}): {membership.members} from step {step}{lost}; "
+        "no process was restarted",
+    )
 
 
 def after_failures(draft: Draft, group: list[Failure], *, everyone: bool = False) -> str:
@@ -232,7 +278,7 @@ def _recover_servers(draft: Draft) -> None:
     offers: list[set[int]] = []
     for server in servers:
         agent = live(draft, server)
-        if agent is None or agent.beat.prepared < membership.epoch:
+        if agent is None or not is_prepared(membership, agent):
             return
         offers.append({*agent.beat.have, *([committed.step] if committed is not None else [0])})
     recovery = draft.status.recovery
@@ -247,6 +293,9 @@ def _recover_servers(draft: Draft) -> None:
     membership.restore_step = step
     membership.restore_from = committed.id if committed is not None and from_store else ""
     membership.ps_phase = SERVING
+    change = draft.status.pending_change
+    if change is not None and change.soft:
+        change.since = draft.observed.now  # nobody could come to stand before
     lost = _roll_back(draft, reached, step)
     draft.event(
         "ParameterServerServing",
@@ -266,7 +315,7 @@ def _still_training(draft: Draft) -> bool:
 def last_step(draft: Draft) -> int:
     """Return the highest step that status, or a member of the epoch that is running or just ended, knows of."""
     membership = draft.status.membership
-    epoch = membership.epoch - (membership.phase == PREPARING)
+    epoch = membership.epoch - 1 if membership.phase == PREPARING else oldest_epoch(membership)
     server_epoch = membership.ps_epoch - (membership.ps_phase == RECOVERING)
     steps = [
         agent.beat.step

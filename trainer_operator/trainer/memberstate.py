@@ -4,7 +4,7 @@ from trainer_operator.topology.members import MemberId
 from trainer_operator.topology.state import Input
 from trainer_operator.trainer.draft import Draft
 from trainer_operator.trainer.failures import Failure, FailureClass
-from trainer_operator.trainer.membership import desired_members, live, members_of
+from trainer_operator.trainer.membership import desired_members, is_of_epoch, live, members_of
 
 _PHASES = {
     "init": Input.INIT,
@@ -56,7 +56,7 @@ def _input(draft: Draft, member: MemberId) -> Input | None:
     if agent.done:
         return Input.EXIT_0
     if agent.crashed:
-        return Input.EXIT_N if beat.epoch == epoch else Input.RENDEZVOUS
+        return Input.EXIT_N if is_of_epoch(draft.status.membership, agent) else Input.RENDEZVOUS
     if beat.proc == "none":
         return Input.RENDEZVOUS if beat.prepared else Input.INIT
     if beat.phase != "train":

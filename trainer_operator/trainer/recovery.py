@@ -120,7 +120,7 @@ def _new_failures(draft: Draft) -> list[Failure]:
             continue
         if not failure.pod_gone:
             agent = draft.observed.agents[member]
-            if not active or agent.beat.epoch != epoch:
+            if not active or not membership.is_of_epoch(draft.status.membership, agent):
                 continue  # it ended because its epoch did: a consequence, not a failure of its own (RC1)
         found.append(failure)
     return found

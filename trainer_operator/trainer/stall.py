@@ -14,7 +14,14 @@ from trainer_operator.topology.members import AgentView, MemberId
 from trainer_operator.topology.stepclock import SOFT_FLOOR
 from trainer_operator.trainer.draft import Draft
 from trainer_operator.trainer.failures import Failure, FailureClass
-from trainer_operator.trainer.membership import ACTIVE, SERVING, has_servers, live, members_of
+from trainer_operator.trainer.membership import (
+    ACTIVE,
+    SERVING,
+    has_servers,
+    is_of_epoch,
+    live,
+    members_of,
+)
 
 BUDGETS = {"init": 1800.0, "rendezvous": 600.0, "checkpoint": 900.0, "eval": 3600.0, "waiting_ps": 600.0}
 """Seconds that a phase may last; `train` has the step clock, `paused` and `draining` are ended by us."""
@@ -97,7 +104,7 @@ def _late_members(draft: Draft) -> list[Late]:
     found = []
     for member in sorted(members_of(draft)):
         agent = live(draft, member)
-        if agent is None or not agent.running or agent.beat.epoch != membership.epoch or member.role == "ps":
+        if agent is None or not agent.running or not is_of_epoch(membership, agent) or member.role == "ps":
             continue
         late = (
             _in_train(draft, member, agent)

@@ -103,7 +103,7 @@ def test_a_left_over_of_another_epoch_is_turned_away():
 class Job:
     """Stands in for the SDK's job."""
 
-    ps_epoch = 1
+    ps_epoch, world = 1, 2
 
     def __init__(self):
         self.update = None
@@ -141,7 +141,6 @@ def served():
         Job(),
         state,
         0,
-        world=2,
         total=3,
         batch_size=lambda step: 1,
         consumed=lambda step: step,

@@ -68,7 +68,7 @@ def test_parameter_server_restarts_while_no_worker_process_exits(job):
 
 
 def test_scaling_in_mid_training_loses_no_step(job, until):
-    """FT11, ME6, ME7, CR6: 2 to 4 to 2 by kubectl scale; the step never falls and nothing is charged."""
+    """FT11, ME5, ME6, ME7, CR6: 2 to 4 to 2 by kubectl scale; no process ends, the step never falls, no charge."""
     digits = job.digits(mode="ps", workers=2, servers=1, epochs=LONG)
     seen = []
 
@@ -77,6 +77,7 @@ def test_scaling_in_mid_training_loses_no_step(job, until):
         return True
 
     digits.wait_step(20)
+    survivors, servers = digits.processes("worker"), digits.processes("ps")
     for replicas in (4, 2):
         digits.world.kubectl("scale", "trainer", "digits", "-n", digits.namespace, f"--replicas={replicas}")
         until(
@@ -85,7 +86,10 @@ def test_scaling_in_mid_training_loses_no_step(job, until):
             f"{replicas} workers",
         )
         until(lambda: watch() and digits.phase() == "Running", 30, "running")
+        assert digits.processes("worker").items() >= survivors.items()
     status = digits.wait_trains_on()
+    assert digits.processes("ps") == servers
+    assert applied_once(digits.logs / "ps-0.jsonl")
     assert seen == sorted(seen)
     assert status["rollbacks"] == status["failures"] == status["disruptions"] == 0
     assert status["membership"]["epoch"] == 3
@@ -97,6 +101,17 @@ def test_scaling_in_mid_training_loses_no_step(job, until):
         )
     )
     assert scale["status"]["selector"] == "trainer-name=digits,trainer.operator.kubeflow.org/role=worker"
+
+
+def applied_once(log):
+    """Whether the server applied each step once, in order, and every sample of each pass once (ME8)."""
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    at = {}
+    for line in lines:
+        if line["from"] != at.get(line["dataEpoch"], 0):
+            return False
+        at[line["dataEpoch"]] = line["to"]
+    return [line["step"] for line in lines] == list(range(1, len(lines) + 1))
 
 
 def test_suspend_commits_the_state_releases_the_pods_and_resumes_without_losing_a_step(job, until):

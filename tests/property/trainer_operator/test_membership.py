@@ -23,6 +23,7 @@ FAULTS = st.lists(
         st.tuples(st.just("lose node"), st.integers(0, 2)),
         st.tuples(st.just("return node"), st.integers(0, 2)),
         st.tuples(st.just("new leader"), st.just(0)),
+        st.tuples(st.just("deaf"), st.integers(0, 4)),
         st.tuples(st.just("suspend"), st.integers(1, 5)),
     ),
     max_size=12,
@@ -37,6 +38,8 @@ def run(cluster: Cluster, faults, *, seconds_at_most: int = 900) -> None:
         for _ in range(number if kind == "wait" else 2):
             seen = one_pass(cluster, seen)
     cluster.down.clear()
+    for agent in cluster.agents.values():
+        agent.deaf = False
     for _ in range(seconds_at_most):
         seen = one_pass(cluster, seen)
         if seen.phase in {Phase.SUCCEEDED, Phase.FAILED}:
@@ -87,6 +90,9 @@ def inject(cluster: Cluster, kind: str, number: int) -> None:
             cluster.lose_node(number)
         case "return node":
             cluster.down.discard(f"node-{number}")
+        case "deaf":
+            for agent in cluster.agents.values():
+                agent.deaf = agent.member.index == number
         case "new leader":
             cluster.now += timedelta(
                 seconds=1
@@ -117,15 +123,18 @@ def check_steps(cluster: Cluster, rollbacks: list[tuple[int, int]]) -> None:
     assert sorted(done) == list(range(1, max(done) + 1))
 
 
-@pytest.mark.parametrize("servers", [0, 1, 2])
+@pytest.mark.parametrize(("servers", "soft"), [(0, False), (1, False), (2, False), (1, True), (2, True)])
 @given(faults=FAULTS)
 @example(faults=[("wait", 1), ("delete", 0), ("delete", 1)])
 @example(faults=[("wait", 2), ("crash server", 0), ("wait", 1), ("suspend", 1)])
 @example(faults=[("wait", 2), ("crash server", 0), ("wait", 1), ("crash server", 0), ("lose node", 1)])
 @example(faults=[("wait", 1), ("crash", 0), ("delete server", 0), ("delete server", 0)])
-def test_every_fault_sequence_ends_with_all_steps_trained(servers, faults):
-    """ME3, ME7, ME8, PSR2, PSR4, RC8, FT01, FT02, FT18: whatever happens, in any order."""
-    cluster = Cluster(trainer(servers=servers, workers=2))
+@example(faults=[("wait", 3), ("scale", 4), ("crash server", 0), ("scale", 1), ("delete", 0)])
+@example(faults=[("wait", 3), ("scale", 4), ("suspend", 1), ("wait", 3), ("suspend", 1), ("scale", 1)])
+@example(faults=[("wait", 3), ("scale", 3), ("wait", 3), ("deaf", 1), ("scale", 4), ("crash", 1)])
+def test_every_fault_sequence_ends_with_all_steps_trained(servers, soft, faults):
+    """ME3, ME5, ME7, ME8, PSR2, PSR4, RC8, FT01, FT02, FT18: whatever happens, in any order."""
+    cluster = Cluster(trainer(servers=servers, workers=2), soft=soft)
     rollbacks: list[tuple[int, int]] = []
     original = cluster.reconcile
 
@@ -155,6 +164,31 @@ def test_every_fault_sequence_ends_with_all_steps_trained(servers, faults):
     check_steps(cluster, rollbacks)
 
 
+@given(
+    servers=st.integers(1, 2),
+    wishes=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 8)), min_size=1, max_size=8),
+)
+@example(servers=1, wishes=[(4, 2), (2, 1), (4, 0), (2, 8)])
+def test_a_resize_with_servers_ends_no_process_and_loses_no_step(servers, wishes):
+    """ME5, ME6, ME7, ME8, LT7: each step is trained once, by the world of its epoch; survivors keep their processes."""
+    cluster = Cluster(trainer(servers=servers, workers=2, epochs=20), soft=True)
+    seen = cluster.trainer.status
+    for wish, passes in [(2, 6), *wishes]:
+        inject(cluster, "scale", wish)
+        kept = {m: (a.boot, a.run) for m, a in cluster.agents.items() if m.role == "ps" or m.index == 0}
+        for _ in range(passes):
+            seen = one_pass(cluster, seen)
+        for member, process in kept.items():
+            assert (cluster.agents[member].boot, cluster.agents[member].run) == process
+    for _ in range(400):
+        if seen.phase is Phase.SUCCEEDED:
+            break
+        seen = one_pass(cluster, seen)
+    assert seen.phase is Phase.SUCCEEDED, seen.dump()
+    assert (seen.failures, seen.disruptions, seen.restarts, seen.rollbacks) == (0, 0, 0, 0)
+    assert [step for _, _, step in cluster.trained] == list(range(1, 20 * STEPS_PER_EPOCH + 1))
+
+
 ELASTIC_FAULTS = st.lists(
     st.one_of(
         st.tuples(st.just("wait"), st.integers(1, 40)),
@@ -167,13 +201,13 @@ ELASTIC_FAULTS = st.lists(
 )
 
 
-@pytest.mark.parametrize("servers", [0, 1])
+@pytest.mark.parametrize(("servers", "soft"), [(0, False), (1, False), (1, True)])
 @given(faults=ELASTIC_FAULTS)
 @example(faults=[("wait", 5), ("room", 2), ("delete", 1), ("wait", 30), ("room", 4), ("wait", 30)])
 @example(faults=[("room", 2), ("wait", 30), ("scale", 5), ("wait", 40)])
-def test_an_elastic_trainer_goes_on_with_whom_there_is_room_for(servers, faults):
+def test_an_elastic_trainer_goes_on_with_whom_there_is_room_for(servers, soft, faults):
     """ME3, ME6, ME7, ME8: room comes and goes; every step is trained, and no epoch has fewer than the minimum."""
-    cluster = Cluster(elastic(servers=servers, workers=4, least=2))
+    cluster = Cluster(elastic(servers=servers, workers=4, least=2), soft=soft)
     rollbacks: list[tuple[int, int]] = []
     for kind, number in [*faults, ("room", 1000)]:
         inject(cluster, kind, number)
@@ -208,10 +242,10 @@ def watch(cluster, rollbacks):
         assert workers >= min(cluster.trainer.spec.elastic.min_workers, cluster.trainer.spec.topology.workers)
 
 
-@given(faults=FAULTS, servers=st.integers(0, 1))
-def test_a_settled_trainer_writes_nothing(faults, servers):
+@given(faults=FAULTS, servers=st.integers(0, 1), soft=st.booleans())
+def test_a_settled_trainer_writes_nothing(faults, servers, soft):
     """TR17, ST7: without news the status stays the same, to the letter, and nothing is done."""
-    cluster = Cluster(trainer(servers=servers, workers=2))
+    cluster = Cluster(trainer(servers=servers, workers=2), soft=soft)
     for kind, number in faults:
         inject(cluster, kind, number)
         cluster.reconcile()

@@ -37,6 +37,13 @@ def scaled_up_and_down():
     return World(epochs=4), [(at(4), lambda world: world.scale(3)), (at(16), lambda world: world.scale(1))]
 
 
+def scaled_without_a_restart():
+    return World(epochs=3, soft=True, parameterServers=1), [
+        (at(4), lambda world: world.scale(3)),
+        (at(16), lambda world: world.scale(1)),
+    ]
+
+
 def suspended_and_resumed():
     return World(epochs=3), [
         (at(7), lambda world: world.edit(suspend=True)),
@@ -54,6 +61,7 @@ SCENARIOS = [
     pod_is_deleted,
     both_crash,
     scaled_up_and_down,
+    scaled_without_a_restart,
     suspended_and_resumed,
     fails_for_good,
 ]

@@ -28,6 +28,7 @@ def child_environment(
         "TRAINER_RESTORE_STEP": go.get("restoreStep", 0),
         "TRAINER_RESTORE_CKPT": restore.get("ckpt", "") if isinstance(restore, Mapping) else "",
         "TRAINER_RESTORE_RING": "1" if go.get("ring") else "",
+        "TRAINER_JOIN": "1" if go.get("join") else "",
         "TRAINER_MEMBERS": json.dumps(go.get("members", []), separators=(",", ":")),
         "TRAINER_ADDRESS": settings.pod_ip,
         "TRAINER_PORT": port,

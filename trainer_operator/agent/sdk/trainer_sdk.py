@@ -71,11 +71,16 @@ class Restored:
 
 @dataclass(frozen=True)
 class PsUpdate:
-    """A new parameter-server epoch: where the servers are, and the step that everybody goes on from."""
+    """A new parameter-server epoch: where the servers are, and the step that everybody goes on from.
+
+    It may bring a soft epoch with it: then `members` are all members, and `epoch` and `world` are not 0.
+    """
 
     ps_epoch: int
     members: Tuple[Member, ...]
     step: int
+    epoch: int = 0
+    world: int = 0
 
 
 @dataclass
@@ -85,15 +90,23 @@ class _Order:
     pause: bool
 
 
-def init() -> "Job":
-    """Connect to the agent, if there is one, and return the job as this process sees it."""
-    return Job(os.environ)
+def init(*, soft_epochs: bool = False) -> "Job":
+    """Connect to the agent, if there is one, and return the job as this process sees it.
+
+    With `soft_epochs` the program promises to go by `job.rank` and `job.world` as they are after `ps_update` or
+    `wait_ps`. Then workers come and go without a restart; one that comes waits in here until it is let in.
+    Raises: ServersLost when the agent is gone before that.
+    """
+    job = Job(os.environ, soft_epochs=soft_epochs)
+    if os.environ.get("TRAINER_JOIN"):
+        job.join()
+    return job
 
 
 class Job:
     """The training as this process sees it. Use it from one thread, the training loop."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], *, soft_epochs: bool = False) -> None:
         get = environment.get
         self.name = get("TRAINER_NAME", "local")
         self.role = get("TRAINER_ROLE", "worker")
@@ -125,10 +138,11 @@ class Job:
         self._metrics: Dict[str, float] = {}
         self._sent_at = 0.0
         self._unsent = False
-        self._sending = threading.Lock()
+        self._sending = threading.RLock()
         self._agent = _connect(get("TRAINER_AGENT_SOCK") or "")
         if self._agent is not None:
-            self._send({"t": "hello", "v": 1, "pid": os.getpid(), "dump": _register_dump()})
+            dump = _register_dump()
+            self._send({"t": "hello", "v": 1, "pid": os.getpid(), "dump": dump, "softEpochs": soft_epochs})
             threading.Thread(
                 target=self._listen, args=(self._agent,), name="trainer-sdk", daemon=True
             ).start()
@@ -169,7 +183,7 @@ class Job:
 
     def phase(self, name: str) -> None:
         """Say what the process does now: init, rendezvous, train, eval, ...; stall clocks depend on it (SL1)."""
-        self._flush()
+        self._flush(wait=True)  # whoever hears of the phase shall know the step
         self._phase, self._step_at = name, None
         self._send({"t": "phase", "name": name})
 
@@ -260,8 +274,24 @@ class Job:
 
     # -- waiting
 
+    def join(self) -> None:
+        """Wait for the epoch that this process was started for; `init` does it.
+
+        Raises: ServersLost when the agent is gone before that.
+        """
+        self.phase("rendezvous")
+        with self._told:
+            while not self._has_update() and self._agent is not None:
+                self._told.wait()
+        if self.ps_update() is None:
+            raise ServersLost("the agent is gone, and with it the epoch that this process was to join")
+        self.restore_step = self._step
+
     def pause_point(self) -> None:
-        """Wait here while the operator wants a pause. Call it at each step boundary."""
+        """Wait here while the operator wants a pause; a new parameter-server epoch ends the wait.
+
+        Call it at each step boundary.
+        """
         if not self._must_pause():
             return
         before = self._phase if self._phase != "checkpoint" else "train"
@@ -299,21 +329,28 @@ class Job:
             if update is None or update.ps_epoch <= self.ps_epoch:
                 return None
             self.ps_epoch = update.ps_epoch
-            others = tuple(member for member in self.members if member.role != "ps")
-            self.members = others + tuple(member for member in update.members if member.role == "ps")
+            self.epoch, self.world = max(self.epoch, update.epoch), update.world or self.world
+            named = {member.role for member in update.members}
+            others = tuple(member for member in self.members if member.role not in named)
+            self.members = others + update.members
+            for member in self.members:
+                if (member.role, member.index) == (self.role, self.index):
+                    self.rank = member.rank
             self._asked = self._step = update.step
             self._step_at, self._unsent = None, False
         if (
             self.role == "ps" and self.ring_dir
         ):  # snapshots after the step belong to a history that is void now
             _agent_part("ring").cut(self.ring_dir, update.step)
-        self._send({"t": "psepoch", "n": update.ps_epoch, "step": update.step})
+        self._send({"t": "psepoch", "n": update.ps_epoch, "step": update.step, "epoch": self.epoch})
         return update
 
     # -- private
 
     def _must_pause(self) -> bool:
-        return self._pause_at is not None and max(self._asked, self._step) >= self._pause_at
+        if self._pause_at is None or self._has_update():
+            return False
+        return max(self._asked, self._step) >= self._pause_at
 
     def _has_update(self) -> bool:
         return self._update is not None and self._update.ps_epoch > self.ps_epoch
@@ -345,24 +382,25 @@ class Job:
             dict(found.meta),
         )
 
-    def _flush(self) -> None:
+    def _flush(self, *, wait: bool = False) -> None:
         """Send the progress that was not sent yet; steps that happened meanwhile travel together."""
-        if not self._unsent or self._agent is None:
-            return
-        self._unsent, self._sent_at = False, time.monotonic()
-        durations = []
-        while self._durations:
-            durations.append(self._durations.popleft())
-        message = {
-            "t": "step",
-            "n": self._step,
-            "samples": self._samples,
-            "dt": durations,
-            "metrics": self._metrics,
-        }
-        self._metrics = {}
-        if not self._send(message, wait=False):
-            self._unsent = True
+        with self._sending:  # two threads flush, and no step may overtake a later one
+            if not self._unsent or self._agent is None:
+                return
+            self._unsent, self._sent_at = False, time.monotonic()
+            durations = []
+            while self._durations:
+                durations.append(self._durations.popleft())
+            message = {
+                "t": "step",
+                "n": self._step,
+                "samples": self._samples,
+                "dt": durations,
+                "metrics": self._metrics,
+            }
+            self._metrics = {}
+            if not self._send(message, wait=wait):
+                self._unsent = True
 
     def _send(self, message: Mapping[str, Any], *, wait: bool = True) -> bool:
         """Send one line; false when it did not go out."""
@@ -414,7 +452,13 @@ class Job:
                 if self._order is not None:
                     self._order.pause = False
             elif kind == "updateps":
-                update = PsUpdate(int(message["psEpoch"]), _members(message["members"]), int(message["step"]))
+                update = PsUpdate(
+                    int(message["psEpoch"]),
+                    _members(message["members"]),
+                    int(message["step"]),
+                    int(message.get("epoch", 0)),
+                    int(message.get("world", 0)),
+                )
                 if update.ps_epoch > max(self.ps_epoch, self._update.ps_epoch if self._update else 0):
                     self._update = update
             elif kind == "checkpoint":
@@ -423,6 +467,8 @@ class Job:
                     answer = {"t": "past", "ckpt": ckpt, "step": self._asked}
                 else:
                     self._order = _Order(ckpt, step, bool(message.get("pause")))
+                    if self._pause_at is not None and self._pause_at < step:
+                        self._pause_at = None  # it would keep us from the step that all shall save
                     answer = {"t": "accepted", "ckpt": ckpt, "step": step}
             self._told.notify_all()
         if answer is not None:

@@ -140,3 +140,16 @@ def test_that_the_process_listens_is_told_at_once_and_belongs_to_its_run(state):
     assert state.view().listening is False
     state.prepare(2, 31000)
     assert state.view().listening is None
+
+
+def test_a_soft_epoch_needs_no_preparation_and_never_falls_back(state):
+    """ME5: the process goes on, so nothing of an older epoch runs any more."""
+    state.prepare(1, 31000)
+    state.spawn(1, 3, step=0)
+    state.greeted(soft_epochs=True)
+    state.rolled_to(4, 40, epoch=2)
+    state.rolled_to(4, 40, epoch=1)
+    view = state.view()
+    assert (view.epoch, view.prepared, view.ps_epoch, view.step, view.soft_epochs) == (2, 2, 4, 40, True)
+    state.spawn(2, 4, step=40)
+    assert not state.view().soft_epochs
