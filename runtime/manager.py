@@ -227,7 +227,8 @@ class Manager:
         try:
             for server in self._servers:
                 started.append(server)
-                await server.start()
+                if await _first_of(stop.wait(), server.start()) == 0:  # it may wait for its certificate
+                    return OK
             async with self.client:
                 return await self._with_caches(stop)
         finally:

@@ -13,6 +13,7 @@ from runtime.cache.projection import Node, Pod
 from runtime.client.config import ClientConfig
 from runtime.clock import SystemClock
 from runtime.controller import Controller, owner_of
+from runtime.errors import ConfigurationInvalid
 from runtime.leaderelection import LeaderElectionConfig
 from runtime.manager import Manager
 from runtime.objects import (
@@ -26,13 +27,14 @@ from runtime.objects import (
     key_of,
     owner,
 )
+from runtime.webhook import CertificateWatcher
 from trainer_operator.api.names import TRAINER_LABEL
 from trainer_operator.api.resources import CHECKPOINTS, TRAINERS, TRAINING_PROFILES
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.checkpoint.reconciler import OPEN, CheckpointReconciler
 from trainer_operator.server.agents import AgentApi
 from trainer_operator.server.auth import Authenticator
-from trainer_operator.server.https import HttpsServer, tls_context
+from trainer_operator.server.https import HttpsServer, authority
 from trainer_operator.server.trees import TreeApi
 from trainer_operator.server.users import UserReviewer
 from trainer_operator.telemetry.metrics import TrainerMetrics
@@ -75,9 +77,13 @@ class OperatorConfig:
 def build(config: ClientConfig, options: OperatorConfig) -> Manager:
     """Put the operator together; nothing runs yet.
 
-    Raises: CertificateMissing when the folder has no usable certificate.
+    Raises: ConfigurationInvalid when there is no such folder as the certificates'; an empty one is waited for.
     """
-    context = tls_context(options.certificates)
+    if not options.certificates.is_dir():
+        raise ConfigurationInvalid(
+            f"there is no folder {options.certificates} for tls.crt and tls.key; name another one with "
+            "--certificate-folder"
+        )
     clock = SystemClock()
     manager = Manager(
         config,
@@ -127,7 +133,14 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
             ),
             members=members,
             forest=forest,
-            applier=Applier(manager.client, members, manager.events, options.settings, barriers=barriers),
+            applier=Applier(
+                manager.client,
+                members,
+                manager.events,
+                options.settings,
+                barriers=barriers,
+                authority=lambda: authority(options.certificates),
+            ),
             clock=clock,
             settings=options.settings,
             led_since=lambda: members.since,
@@ -231,7 +244,19 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
         is_leader=lambda: manager.is_leader,
     )
     routes = [*api.routes(), *trees.routes()]
-    manager.add_server(HttpsServer(options.agent_host, options.agent_port, context=context, routes=routes))
+    certificate = CertificateWatcher(
+        options.certificates / "tls.crt",
+        options.certificates / "tls.key",
+        clock=clock,
+        metrics=manager.metrics,
+    )
+    server = HttpsServer(
+        options.agent_host, options.agent_port, certificate=certificate, clock=clock, routes=routes
+    )
+    manager.add_server(server)
+    manager.add_runnable(certificate, name="certificate")
+    if manager.health is not None:
+        manager.health.add_check("agent API", server.check)
     manager.add_runnable(Listening(members, clock=clock), name="listening")
     return manager
 

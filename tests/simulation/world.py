@@ -237,7 +237,9 @@ class Operator:
             ),
             members=self.members,
             forest=Forest(clock),
-            applier=Applier(api, self.members, self.events, settings, barriers=self.barriers),
+            applier=Applier(
+                api, self.members, self.events, settings, barriers=self.barriers, authority=lambda: "PEM"
+            ),
             clock=clock,
             settings=settings,
             led_since=lambda: self.members.since,

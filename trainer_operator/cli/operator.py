@@ -64,9 +64,8 @@ def operator(
     """Run the operator: reconcile Trainers until told to stop."""
     with reported():
         logs.configure(log_level, json=log_json)
-        folder = certificate_folder
         options = OperatorConfig(
-            certificates=folder,
+            certificates=certificate_folder,
             agent_host=_address(agent_bind_address, "--agent-bind-address")[0],
             agent_port=_address(agent_bind_address, "--agent-bind-address")[1],
             health_address=_address(health_probe_bind_address, "--health-probe-bind-address"),
@@ -79,7 +78,6 @@ def operator(
                 agent_urls=tuple(
                     agent_url or (f"https://trainer-operator.{leader_election_namespace}.svc:9443",)
                 ),
-                agent_ca=_authority(folder),
                 allow_root=allow_root,
                 voluntary_interval=voluntary_interval,
                 node_recovery=node_recovery,
@@ -96,11 +94,6 @@ def operator(
 def _client_config(kubeconfig: Path | None) -> ClientConfig:
     found = ClientConfig.from_kubeconfig(kubeconfig) if kubeconfig is not None else ClientConfig.auto()
     return replace(found, user_agent=f"trainer-operator/{metadata.version('trainer-operator')}")
-
-
-def _authority(folder: Path) -> str:
-    path = folder / "ca.crt"
-    return path.read_text() if path.exists() else ""
 
 
 def _address(text: str, option: str) -> tuple[str, int]:

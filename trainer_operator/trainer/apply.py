@@ -1,6 +1,7 @@
 """The only part that writes: a decision's actions, after its status is stored (rule 3 of design/architecture.md)."""
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, Protocol
 
 import structlog
@@ -73,12 +74,15 @@ class Applier:
         settings: Settings,
         *,
         barriers: Mapping[Resource, Barrier[str]],
+        authority: Callable[[], str],
     ) -> None:
         self._client = client
         self._members = members
         self._events = events
         self._settings = settings
         self._barriers = barriers
+        self._authority = authority
+        """What agents trust; asked for each pod, since certificates are exchanged while the operator runs."""
         self._ending: set[str] = set()
         """Uids of Trainers whose namespace is being deleted."""
         self._recovery = NodeRecovery(client)
@@ -151,7 +155,8 @@ class Applier:
         claim = claim_manifest(trainer, action.member, action.attempt, owner_reference(trainer))
         if claim is not None:
             await self._create(trainer, PERSISTENT_VOLUME_CLAIMS, claim)
-        manifest = pod_manifest(trainer, action.member, action.attempt, self._settings)
+        settings = replace(self._settings, agent_ca=self._authority())
+        manifest = pod_manifest(trainer, action.member, action.attempt, settings)
         await self._create(trainer, PODS, manifest)
 
     async def _create_checkpoint(self, trainer: Trainer, action: CreateCheckpoint) -> None:

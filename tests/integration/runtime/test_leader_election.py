@@ -21,13 +21,13 @@ QUICK = {"lease_duration": 3.0, "renew_deadline": 2.0, "retry_period": 0.4}
 class Party:
     """An elector with its fence; abandoned at the end of the test if it still runs."""
 
-    def __init__(self, control_plane, namespace, identity, **durations):
+    def __init__(self, control_plane, namespace, identity, *, name="operator", **durations):
         self.clock = SystemClock()
         self.fence = Fence(self.clock)
         self.elector = LeaderElector(
             control_plane.config,
             namespace=namespace,
-            name="operator",
+            name=name,
             fence=self.fence,
             identity=identity,
             **(durations or QUICK),
@@ -68,6 +68,18 @@ async def test_one_of_two_leads_and_a_clean_stop_hands_over_at_once(control_plan
             assert await leads(second, 3) < 3
             spec = (await read_lease(control_plane, namespace))["spec"]
             assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("second", 1)
+
+
+async def test_operators_with_leases_of_different_names_do_not_share_one(control_plane, namespace):
+    """TR45: two in one namespace, say two versions or two products, lead side by side."""
+    async with (
+        Party(control_plane, namespace, "first") as first,
+        Party(control_plane, namespace, "second", name="other-operator") as second,
+    ):
+        await leads(first, 30)
+        await leads(second, 30)
+        assert first.fence.is_open
+        assert second.fence.is_open
 
 
 @pytest.mark.slow

@@ -1,9 +1,22 @@
 """What the operator's command line says when it cannot start: one sentence, exit code 1, no traceback."""
 
+import asyncio
+import http.client
+import socket
 import subprocess
 import sys
+import time
 
 import pytest
+from typer.testing import CliRunner
+
+from trainer_operator.cli import operator as command
+
+KUBECONFIG = (
+    '{"apiVersion":"v1","kind":"Config","current-context":"a",'
+    '"clusters":[{"name":"a","cluster":{"server":"https://127.0.0.1:1"}}],"users":[{"name":"a","user":{"token":"x"}}],'
+    '"contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}]}'
+)
 
 
 def run(*arguments):
@@ -23,14 +36,53 @@ def test_a_missing_kubeconfig_is_one_sentence(tmp_path):
 def test_a_missing_certificate_is_one_sentence(tmp_path):
     """CT2, rule 7 of the architecture: it names the folder and the flag."""
     kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(
-        '{"apiVersion":"v1","kind":"Config","current-context":"a",'
-        '"clusters":[{"name":"a","cluster":{"server":"https://127.0.0.1:1"}}],"users":[{"name":"a","user":{"token":"x"}}],'
-        '"contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}]}'
-    )
+    kubeconfig.write_text(KUBECONFIG)
     answer = run("--kubeconfig", kubeconfig, "--certificate-folder", tmp_path / "none")
     assert answer.returncode == 1
     assert "--certificate-folder" in answer.stderr
+
+
+def test_an_operator_whose_certificate_is_not_there_yet_is_alive_but_not_ready(tmp_path):
+    """TR43, EC4, EC5: a Secret that is still empty ends no process; what is missing is said where it is looked for."""
+    kubeconfig, certificates, port = tmp_path / "kubeconfig", tmp_path / "tls", free_port()
+    kubeconfig.write_text(KUBECONFIG)
+    certificates.mkdir()
+    options = [f"--kubeconfig={kubeconfig}", f"--certificate-folder={certificates}"]
+    options += [f"--health-probe-bind-address=127.0.0.1:{port}", "--agent-bind-address=127.0.0.1:0"]
+    command = [sys.executable, "-m", "trainer_operator.cli.main", "operator", *options]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            missing = f"{certificates / 'tls.crt'} cannot be read"
+            deadline = time.monotonic() + 60
+            while missing not in (told := page(port, "/readyz"))[1]:
+                assert time.monotonic() < deadline, told
+                time.sleep(0.1)
+            assert told[0] == 503
+            assert page(port, "/healthz")[0] == 200
+            assert process.poll() is None
+            process.terminate()
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def page(port, path):
+    """Return status and text of a health page; 0 while nobody answers."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    except OSError as error:
+        return 0, str(error)
+    finally:
+        connection.close()
 
 
 @pytest.mark.parametrize("address", ["foo", "host:99999", "host:"])
@@ -38,3 +90,25 @@ def test_a_bad_address_names_the_flag_and_what_is_allowed(tmp_path, address):
     answer = run("--agent-bind-address", address, "--certificate-folder", tmp_path)
     assert answer.returncode == 2
     assert "--agent-bind-address" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "lease"),
+    [
+        ((), ("trainer-operator", "trainer-operator")),
+        (("--leader-election-id=blue",), ("trainer-operator", "blue")),
+        (("--leader-election-namespace=team-a",), ("team-a", "trainer-operator")),
+    ],
+)
+def test_the_lease_is_the_products_own_unless_its_place_or_name_is_given(tmp_path, monkeypatch, flags, lease):
+    """TR45."""
+    built = []
+    monkeypatch.setattr(command, "build", lambda _config, options: built.append(options))
+    monkeypatch.setattr(command, "run_manager", lambda factory: asyncio.run(factory()) or 0)
+    monkeypatch.setattr(command.logs, "configure", lambda *_, **__: None)
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(KUBECONFIG)
+    arguments = ["--kubeconfig", str(kubeconfig), "--leader-elect", *flags]
+    assert CliRunner().invoke(command.app, arguments).exit_code == 0
+    (options,) = built
+    assert (options.leader_election.namespace, options.leader_election.name) == lease

@@ -1,5 +1,6 @@
 """The TLS server: its certificate, its port, its limits."""
 
+import asyncio
 import ssl
 from datetime import UTC, datetime, timedelta
 
@@ -9,7 +10,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from trainer_operator.server.https import CertificateMissing, HttpsServer, tls_context
+from runtime.clock import SystemClock
+from runtime.metrics import Metrics
+from runtime.tasks import TaskScope
+from runtime.testing.clock import SimClock
+from runtime.webhook import CertificateWatcher
+from trainer_operator.server.https import RETRY, HttpsServer, authority
 
 
 @pytest.fixture(scope="module")
@@ -40,22 +46,69 @@ def certificate(folder):
     return folder
 
 
+def server_of(folder, clock=None):
+    clock = clock or SystemClock()
+    watcher = CertificateWatcher(folder / "tls.crt", folder / "tls.key", clock=clock, metrics=Metrics())
+    return HttpsServer("127.0.0.1", 0, certificate=watcher, clock=clock, routes=[web.post("/", hello)])
+
+
 @pytest.mark.parametrize("missing", ["tls.crt", "tls.key", "both", "content"])
-def test_a_certificate_that_is_not_there_is_named_with_what_to_do(tmp_path, missing):
+async def test_a_server_waits_for_its_certificate_and_says_what_is_missing(tmp_path, missing):
+    """TR43, EC5: a Secret that is empty or not there yet ends nothing; until it is served nothing is ready."""
     certificate(tmp_path)
-    for name in ("tls.crt", "tls.key"):
+    whole = {name: (tmp_path / name).read_bytes() for name in ("tls.crt", "tls.key")}
+    for name in whole:
         if missing in {name, "both"}:
             (tmp_path / name).unlink()
         elif missing == "content":
-            (tmp_path / name).write_text("nothing")
-    with pytest.raises(CertificateMissing) as refused:
-        tls_context(tmp_path)
-    assert str(tmp_path) in str(refused.value)
-    assert "--certificate-folder" in str(refused.value)
+            (tmp_path / name).write_bytes(b"")
+    clock = SimClock(origin=datetime.now(UTC))
+    server = server_of(tmp_path, clock)
+    async with TaskScope() as scope:
+        starting = scope.spawn(server.start(), name="start")
+        for _ in range(3):
+            await settle()
+            clock.advance(RETRY)
+        await settle()
+        assert not starting.done()
+        assert str(tmp_path) in server.check()
+        assert "--certificate-folder" in server.check()
+        for name, content in whole.items():
+            (tmp_path / name).write_bytes(content)
+        clock.advance(RETRY)
+        await starting
+    assert server.check() is None
+    trust = ssl.create_default_context(cafile=str(tmp_path / "tls.crt"))
+    async with (
+        ClientSession(connector=TCPConnector(ssl=trust, force_close=True)) as session,
+        session.post(f"https://localhost:{server.port}/", data=b"x") as answer,
+    ):
+        assert answer.status == 200
+    await server.stop()
 
 
-def test_old_protocols_are_refused(folder):
-    assert tls_context(folder).minimum_version is ssl.TLSVersion.TLSv1_2
+async def test_a_server_that_waits_for_its_certificate_can_be_stopped(tmp_path):
+    """TR43: a signal ends the wait."""
+    server = server_of(tmp_path, SimClock())
+    async with TaskScope() as scope:
+        starting = scope.spawn(server.start(), name="start")
+        await settle()
+        starting.cancel()
+    await server.stop()
+    assert server.check() is not None
+
+
+def test_agents_trust_what_the_folder_says_at_the_moment(tmp_path):
+    """TR43, CT5."""
+    assert authority(tmp_path) == ""
+    (tmp_path / "ca.crt").write_text("PEM")
+    assert authority(tmp_path) == "PEM"
+
+
+async def settle():
+    """Let tasks run until they wait for the clock."""
+    for _ in range(5):
+        await asyncio.sleep(0)
 
 
 async def hello(request):
@@ -63,7 +116,7 @@ async def hello(request):
 
 
 async def test_a_free_port_is_taken_and_told_and_given_back(folder):
-    server = HttpsServer("127.0.0.1", 0, context=tls_context(folder), routes=[web.post("/", hello)])
+    server = server_of(folder)
     await server.start()
     trust = ssl.create_default_context(cafile=str(folder / "tls.crt"))
     async with ClientSession(connector=TCPConnector(ssl=trust, force_close=True)) as session:

@@ -26,12 +26,14 @@ class Case:
     def __init__(self):
         self.world = World()
         self.operator = Operator(self.world)
+        self.authority = "PEM"
         self.applier = Applier(
             self.world.api,
             self.operator.members,
             self.operator.events,
             Settings(),
             barriers=self.operator.barriers,
+            authority=lambda: self.authority,
         )
 
     async def act(self, *actions):
@@ -44,6 +46,15 @@ class Case:
 @pytest.fixture
 def case():
     return Case()
+
+
+async def test_a_pod_gets_the_authority_of_the_moment_it_is_made(case):
+    """TR43, CT5: certificates come late on a fresh installation, and are exchanged later."""
+    for authority, member in (("first", W0), ("second", W1)):
+        case.authority = authority
+        await case.act(CreatePod(member, 0))
+        (container,) = case.pod(f"t-{member}")["spec"]["containers"]
+        assert {"name": "TRAINER_OPERATOR_CA", "value": authority} in container["env"]
 
 
 async def test_creating_twice_makes_one(case):
