@@ -9,6 +9,7 @@ from runtime.cache.listwatch import (
     Empty,
     Failed,
     GiveUp,
+    InitialWatch,
     Known,
     List,
     Listed,
@@ -21,6 +22,7 @@ from runtime.cache.listwatch import (
     Started,
     Watch,
     Watching,
+    WatchInitial,
     cause_of,
     step,
 )
@@ -231,3 +233,35 @@ def test_every_failure_has_one_cause(error, cause):
 def test_the_servers_wish_to_wait_is_kept():
     """W8, K2."""
     assert cause_of(status(429, "TooManyRequests", retryAfterSeconds=7)) == Failed(Cause.THROTTLED, 7.0)
+
+
+NEXT = (List, Watch, WatchInitial)
+STATES = [
+    Listing(Known(), "0"),
+    Listing(KNOWN, "50"),
+    Listing(KNOWN, ""),
+    InitialWatch(Known(), 0),
+    InitialWatch(Known(), 1),
+    WATCHING,
+    Watching(Known(seen="0"), settled=False),
+]
+
+
+@pytest.mark.parametrize("state", STATES, ids=str)
+@pytest.mark.parametrize("cause", Cause)
+def test_whatever_fails_is_reported_once_and_followed_by_one_request_at_most_after_a_pause(state, cause):
+    """W1, W10, W16: the table has a row for every failure in every state, and none of them spins."""
+    for now in (0.0, 1e6):
+        following, actions = step(state, Failed(cause), now)
+        if isinstance(following, Refused):
+            assert (cause, state) == (Cause.REJECTED, Listing(Known(), "0"))
+            assert actions == (GiveUp(cause),)
+            continue
+        assert isinstance(actions[-1], NEXT)
+        assert not any(isinstance(action, NEXT) for action in actions[:-1])
+        assert [type(action) for action in actions].count(Report) == 1
+        gives_up_streaming = isinstance(state, InitialWatch) and isinstance(following, Listing)
+        was_pause_itself = isinstance(state, InitialWatch) and cause is Cause.STALLED
+        paused = any(isinstance(action, BackOff) for action in actions)
+        assert paused is not (gives_up_streaming or was_pause_itself)
+        assert isinstance(following, Listing) is isinstance(actions[-1], List)

@@ -1,5 +1,6 @@
 """List and watch carried out, in simulated time against a server in memory."""
 
+import asyncio
 import contextlib
 import itertools
 
@@ -24,6 +25,11 @@ REFUSED = TransportError("refused", fault=TransportFault.CONNECT)
 class Zero:
     def random(self):
         return 0.0
+
+
+class AlmostOne:
+    def random(self):
+        return 1 - 1e-9
 
 
 class Recorder:
@@ -81,7 +87,7 @@ class Bench:
 
 
 @contextlib.asynccontextmanager
-async def running(api=None, *, errors=None, **selection):
+async def running(api=None, *, errors=None, rng=None, **selection):
     api = api or MemoryApi()
     counts, recorder = Counts(), Recorder()
     on_error = (
@@ -96,7 +102,7 @@ async def running(api=None, *, errors=None, **selection):
         codec=codec_for(CONFIGMAPS, None),
         clock=LoopClock(),
         metrics=counts,
-        rng=Zero(),
+        rng=rng or Zero(),
         on_error=on_error,
         **selection,
     )
@@ -459,6 +465,24 @@ def test_an_answer_that_is_no_list_is_asked_for_again(body):
 
 
 @simulated
+async def test_a_list_at_a_set_version_is_asked_for_in_pages_only_from_a_server_that_pages():
+    """W2, W3: 500 a page, first at version 0, later not older than what was seen."""
+    for page_size, limit in ((0, None), (2, "500")):
+        api = MemoryApi(page_size=page_size)
+        for number in range(3):
+            api.log.put(CONFIGMAPS, {"metadata": {"name": f"n{number}", "namespace": "ns"}})
+        async with running(api) as bench:
+            await bench.after(1)
+            assert dict(api.asked("LIST")[0].params) == {"resourceVersion": "0", "limit": "500"}
+            listed = len(api.asked("LIST"))
+            api.open_streams()[0].send_event("ERROR", status_object(418, "Teapot"))
+            await bench.after(5)
+            relist = api.asked("LIST")[listed].params
+            assert (relist["resourceVersion"], relist["resourceVersionMatch"]) == ("4", "NotOlderThan")
+            assert relist.get("limit") == limit
+
+
+@simulated
 async def test_a_list_in_pages_is_whole():
     """W3."""
     api = MemoryApi(page_size=2)
@@ -521,6 +545,23 @@ async def test_a_refused_selection_ends_the_informer_with_its_name():
 
 
 @simulated
+async def test_only_two_minutes_of_a_living_watch_reset_the_backoff():
+    """W10, RT3."""
+    async with running() as bench:
+        await bench.after(1)
+        gaps = []
+        for healthy in (10, 60, 80, 100):  # and 30 s of each turn before
+            begun = asyncio.get_running_loop().time()
+            bench.put("a", x=str(healthy))
+            await bench.after(healthy)
+            bench.api.end_watches(CUT)
+            await bench.after(30)
+            gaps.append(round(bench.api.asked("WATCH")[-1].at - begun - healthy, 1))
+        assert gaps == [0.8, 1.6, 3.2, 0.8]
+        assert len(bench.api.asked("LIST")) == 1
+
+
+@simulated
 async def test_watch_timeouts_are_spread_between_five_and_ten_minutes():
     """W4."""
     asked = []
@@ -530,6 +571,7 @@ async def test_watch_timeouts_are_spread_between_five_and_ten_minutes():
             asked.append(timeout_seconds)
             return await super().open_watch(*args, timeout_seconds=timeout_seconds, **kwargs)
 
-    async with running(Api()) as bench:
-        await bench.after(1)
-    assert asked == [300]  # the lowest, as the random source always says zero
+    for rng in (Zero(), AlmostOne()):
+        async with running(Api(), rng=rng) as bench:
+            await bench.after(1)
+    assert asked == [300, 600]
