@@ -1,6 +1,7 @@
 """Keeping an event loop responsive."""
 
 import gc
+import weakref
 
 import pytest
 
@@ -92,3 +93,16 @@ async def test_frozen_caches_have_the_collector_paced_while_they_run():
         assert gc.get_threshold() == before
     finally:
         gc.unfreeze()
+
+
+def test_garbage_is_collected_before_what_is_cached_is_frozen():
+    """S10, PY1: what is garbage at the freeze would never be reclaimed."""
+    gc.disable()  # so that nobody else collects it
+    try:
+        garbage = weakref.ref(_Cycle())
+        assert garbage() is not None
+        Informers(MemoryApi(), clock=LoopClock()).freeze()
+        assert garbage() is None
+    finally:
+        gc.unfreeze()
+        gc.enable()

@@ -77,6 +77,9 @@ async def test_a_blocked_loop_is_not_live_until_it_runs_again():
         await asyncio.sleep(1)
         assert lag.check() is None
         assert lag.last == pytest.approx(0, abs=0.001)
+        asyncio.get_running_loop().stall(4)
+        await asyncio.sleep(0.01)
+        assert lag.check() is None  # a long pause, but not the end
         asyncio.get_running_loop().stall(6)
         await asyncio.sleep(0.01)
         assert "blocked for" in lag.check()

@@ -1,6 +1,9 @@
 """Informers: handlers, scope, sharing."""
 
+import asyncio
 import contextlib
+import gc
+import tracemalloc
 
 import pytest
 
@@ -253,3 +256,128 @@ async def test_an_index_added_to_a_filled_informer_works():
         informer.add_index("colour", lambda obj: [obj["data"]["colour"]])
         assert len(informer.by_index("colour", "red")) == 1
         assert len(informer.list("ns")) == 1
+
+
+@simulated
+async def test_a_handler_that_has_much_to_hear_lets_the_others_hear_too():
+    """S5: each has its own queue and its own turns."""
+    api = MemoryApi()
+    for number in range(1000):
+        put(api, f"n{number}")
+    informers = Informers(api, clock=LoopClock())
+    order = []
+
+    class Named(Recorder):
+        def __init__(self, name):
+            super().__init__()
+            self.name = name
+
+        def on_add(self, obj, *, initial):
+            order.append(self.name)
+
+    for name in ("first", "second"):
+        informers.informer(CONFIGMAPS).add_handler(Named(name))
+    async with running(informers) as sleep:
+        await sleep(1)
+    assert (order.count("first"), order.count("second")) == (1000, 1000)
+    assert order.index("second") <= 100
+
+
+@simulated
+async def test_a_handler_finds_in_the_store_what_it_hears_of():
+    """S1: the store, its indexes and the version come first."""
+    api = MemoryApi()
+    informers = Informers(api, clock=LoopClock())
+    informer = informers.informer(CONFIGMAPS)
+    informer.add_index("colour", lambda obj: [obj["data"]["colour"]])
+    found = []
+
+    class Looking(Recorder):
+        def on_add(self, obj, *, initial):
+            found.append(informer.get(ObjectKey("ns", "a")) is obj)
+
+        def on_update(self, old, new):
+            found.append(
+                (informer.get(ObjectKey("ns", "a")) is new, informer.by_index("colour", "blue") == [new])
+            )
+
+        def on_delete(self, obj, *, final_state_unknown):
+            found.append((informer.get(ObjectKey("ns", "a")), informer.by_index("colour", "blue")))
+
+    informer.add_handler(Looking())
+    async with running(informers) as sleep:
+        await sleep(1)
+        for colour in ("red", "blue"):
+            put(api, "a", data={"colour": colour})
+            await sleep(1)
+        api.log.delete(CONFIGMAPS, ObjectKey("ns", "a"))
+        await sleep(1)
+    assert found == [True, (True, True), (None, [])]
+
+
+@pytest.mark.parametrize(("chance", "hours"), [(0.0, 9.0), (1.0, 11.0)])
+def test_resyncs_come_every_ten_hours_give_or_take_one(chance, hours):
+    """S6."""
+
+    class Chance:
+        def random(self):
+            return chance
+
+    @simulated
+    async def scenario():
+        api = MemoryApi()
+        put(api, "a")
+        informers = Informers(api, clock=LoopClock(), rng=Chance())
+        informers.informer(CONFIGMAPS).add_handler(recorder := Recorder())
+        async with running(informers) as sleep:
+            await sleep(hours * 3600 - 1)
+            assert len(recorder.heard) == 1
+            await sleep(2)
+            assert recorder.heard[1:] == [("update", "a", True)]
+
+    scenario()
+
+
+@simulated
+async def test_caches_that_do_not_fill_fail_the_start_after_two_minutes():
+    """S9."""
+
+    class Mute(MemoryApi):
+        async def fetch_page(self, *args, **rest):
+            await LoopClock().sleep(1e9)
+
+    informers = Informers(Mute(), clock=LoopClock())
+    informers.informer(CONFIGMAPS, namespaces=["one"])
+    informers.informer(NODES)
+    clock = LoopClock()
+    async with running(informers):
+        begun = clock.monotonic()
+        with pytest.raises(CacheNotSynced, match="configmaps in namespace 'one', nodes"):
+            await informers.wait_synced()
+        assert clock.monotonic() - begun == pytest.approx(120)
+
+
+def test_fifty_informers_started_and_stopped_ten_times_leave_nothing_behind():
+    """RT38, P1: neither tasks nor memory."""
+
+    @simulated
+    async def once(api):
+        informers = Informers(api, clock=LoopClock())
+        for number in range(50):
+            informers.informer(CONFIGMAPS, labels=f"group={number}").add_handler(Recorder())
+        async with running(informers) as sleep:
+            await sleep(1)
+            assert informers.has_synced
+        assert len(asyncio.all_tasks()) == 1
+        assert all(stream.is_closed for stream in api.streams)
+
+    weights = []
+    tracemalloc.start()
+    try:
+        for _ in range(10):
+            once(MemoryApi())
+            gc.collect()
+            weights.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert weights[-1] - weights[2] <= 64 << 10

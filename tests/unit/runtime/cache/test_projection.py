@@ -185,3 +185,11 @@ def test_a_server_may_leave_managed_fields_out_and_need_not(projection):
         sparing, plain = accept.split(",")
         assert sparing == f"{plain};drop=metadata.managedFields"
         assert plain.startswith("application/json")
+
+
+def test_strings_that_many_json_objects_have_are_kept_once():
+    """S2."""
+    wire = orjson.dumps({"metadata": {"name": "a", "namespace": "a-namespace", "labels": {"app": "an-app"}}})
+    first, second = (JsonCodec(CONFIGMAPS).decode(wire)["metadata"] for _ in range(2))
+    assert first["namespace"] is second["namespace"]
+    assert first["labels"]["app"] is second["labels"]["app"]

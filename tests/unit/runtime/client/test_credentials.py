@@ -1,10 +1,15 @@
 """Tokens and their age."""
 
+import asyncio
+import os
+import threading
+
 import pytest
 
 from runtime.client.config import ClientConfig
 from runtime.client.credentials import Credentials
 from runtime.errors import ConfigurationInvalid
+from runtime.tasks import TaskScope
 from runtime.testing.clock import SimClock
 
 
@@ -105,3 +110,26 @@ async def test_a_failing_exec_plugin_is_named(tmp_path, clock, script):
     credentials = Credentials(ClientConfig("https://api", exec_plugin=plugin(tmp_path, script)), clock=clock)
     with pytest.raises(ConfigurationInvalid, match=r"exec plugin .*plugin' failed"):
         await credentials.token()
+
+
+async def test_a_token_file_that_is_slow_to_read_does_not_hold_up_the_loop(tmp_path, clock):
+    """K1: it may lie on a file system that hangs."""
+    path = tmp_path / "token"
+    os.mkfifo(path)
+    pipe = os.open(path, os.O_RDWR)  # a reader waits until all writers have left
+    has_run_on, in_time = threading.Event(), []
+
+    def write():
+        in_time.append(has_run_on.wait(10))
+        os.write(pipe, b"late")
+        os.close(pipe)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    async with TaskScope() as scope:
+        reading = scope.spawn(from_file(path, clock).token(), name="token")
+        await asyncio.sleep(0.05)
+        has_run_on.set()
+    writer.join()
+    assert in_time == [True]
+    assert reading.result() == "late"

@@ -1,6 +1,7 @@
 """When a request is tried again."""
 
 import asyncio
+import itertools
 
 import pytest
 
@@ -149,6 +150,21 @@ async def test_conflicts_are_retried_five_times_ten_milliseconds_apart():
     assert gaps == pytest.approx([0.009] * 4)
     with pytest.raises(errors.Conflict):
         await retry_on_conflict(Attempts(*[refusal(409, "Conflict")] * 5), clock=LoopClock(), rng=Zero())
+
+
+@simulated
+async def test_contended_objects_are_retried_further_and_further_apart():
+    """R4: four times with factor 5, each wait a tenth longer at most."""
+
+    class AlmostOne:
+        def random(self):
+            return 1 - 1e-9
+
+    attempts = Attempts(*[refusal(409, "Conflict")] * 4)
+    with pytest.raises(errors.Conflict):
+        await retry_on_conflict(attempts, clock=LoopClock(), rng=AlmostOne(), tries=4, factor=5)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(attempts.times)]
+    assert gaps == pytest.approx([0.011, 0.055, 0.275])
 
 
 @simulated

@@ -72,6 +72,7 @@ async def test_a_configuration_has_one_context_and_trusts_its_ca_alone():
         assert subjects(transport._context) == ["ours"]
         assert transport._context.verify_mode == ssl.CERT_REQUIRED
         assert transport.watches.connector.limit == 0
+        assert transport.calls.connector.limit == 64  # K5: a hundred watches leave calls their connections
     finally:
         await transport.close()
     with pytest.raises(RuntimeFault):

@@ -100,6 +100,16 @@ async def test_an_event_is_written_as_kubectl_reads_it():
 
 
 @simulated
+async def test_a_long_reason_and_a_long_message_are_cut():
+    """R8: the API takes no more than 128 and 1,024 bytes."""
+    bench = Bench()
+    bench.recorder.event(POD, type="Warning", reason="R" * 500, message="m" * 5000)
+    await bench.run(1)
+    ((_, body),) = bench.sink.created
+    assert (len(body["reason"].encode()), len(body["message"].encode())) == (128, 1024)
+
+
+@simulated
 async def test_a_repeated_event_raises_the_count_of_the_first():
     """R8."""
     bench = Bench()

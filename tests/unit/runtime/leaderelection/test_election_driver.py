@@ -16,6 +16,7 @@ from runtime.leaderelection.record import Lease
 from runtime.leaderelection.step import Ended, Terms
 from runtime.metrics import Metrics
 from runtime.tasks import TaskScope
+from runtime.testing.clock import SimClock
 from runtime.testing.simloop import simulated
 
 
@@ -346,6 +347,29 @@ async def test_a_leader_whose_driver_hangs_is_not_live_after_the_lease_and_a_gra
         assert "last renewal of the lease is" in elector.check()
         assert (await running).lost
         assert elector.check() is None
+
+
+@simulated
+async def test_a_leader_is_live_until_twenty_seconds_after_its_lease():
+    """L8: a restart before that would only make things worse."""
+
+    class Hanging:
+        is_leader = True
+        renewed_at = 1000.0
+
+    clock = SimClock(1000.0)
+    elector = LeaderElector(
+        ClientConfig(server="https://localhost"),
+        namespace="ns",
+        name="lease",
+        fence=Fence(clock),
+        clock=clock,
+    )
+    elector._driver = Hanging()
+    clock.advance(35)
+    assert elector.check() is None
+    clock.advance(0.1)
+    assert "35 s old" in elector.check()
 
 
 async def test_an_elector_that_was_never_started_has_nothing_to_release():
