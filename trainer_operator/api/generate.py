@@ -28,6 +28,7 @@ def render() -> dict[str, str]:
         {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
+            "labels": [{"pairs": {"app.kubernetes.io/component": "crds"}}],
             "resources": sorted(kind.file_name for kind in KINDS),
         }
     )

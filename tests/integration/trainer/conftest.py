@@ -27,6 +27,7 @@ from trainer_operator.devcluster.state import Settings
 
 ROOT = Path(__file__).resolve().parents[3]
 DIGITS = ROOT / "examples" / "digits" / "train.py"
+BASE = ROOT / "deploy" / "base"
 NAMESPACE = "trainer-operator"
 USER = f"system:serviceaccount:{NAMESPACE}:trainer-operator"
 _numbers = itertools.count(1)
@@ -83,6 +84,23 @@ class World:
     kubectl: object
     operators: list[Operator] = field(default_factory=list)
 
+    @property
+    def operator_kubeconfig(self):
+        return self.folder / "operator.kubeconfig"
+
+    def install(self):
+        """Apply CRDs and base, and write the operators' kubeconfig for the service account as it is now."""
+        self.kubectl("apply", "-k", str(BASE))
+        self.kubectl.wait_established()
+        token = self.kubectl("create", "token", "trainer-operator", "-n", NAMESPACE, "--duration=2h").strip()
+        admin = self.cluster.kubeconfig.read_text()
+        self.operator_kubeconfig.write_text(service_account_kubeconfig(admin, token, user=USER))
+
+    def start_operators(self):
+        for operator in self.operators:
+            operator.start().wait_ready()
+        eventually(self.leader, 90, "a leader")
+
     def apply(self, manifest):
         self.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
 
@@ -106,12 +124,7 @@ def world(tmp_path_factory):
     cluster.up(Settings(nodes=3), tethered=True)
     try:
         world = World(cluster, folder, cluster.kubectl)
-        world.kubectl("apply", "-k", str(ROOT / "crds"))
-        world.kubectl.wait_established()
-        world.kubectl("apply", "-k", str(ROOT / "deploy" / "base"))
-        token = world.kubectl("create", "token", "trainer-operator", "-n", NAMESPACE, "--duration=2h").strip()
-        kubeconfig = folder / "operator.kubeconfig"
-        kubeconfig.write_text(service_account_kubeconfig(cluster.kubeconfig.read_text(), token, user=USER))
+        world.install()
         tls = certificate_folder(folder)
         ports = [(free_port(), free_port()) for _ in range(2)]
         urls = [f"--agent-url=https://127.0.0.1:{port}" for port, _ in ports]
@@ -121,7 +134,7 @@ def world(tmp_path_factory):
                 "-m",
                 "trainer_operator.cli.main",
                 "operator",
-                f"--kubeconfig={kubeconfig}",
+                f"--kubeconfig={world.operator_kubeconfig}",
             ]
             command += [f"--certificate-folder={tls}", f"--agent-bind-address=127.0.0.1:{port}", *urls]
             command += [
@@ -131,9 +144,7 @@ def world(tmp_path_factory):
             ]
             command += [f"--leader-election-namespace={NAMESPACE}"]
             world.operators.append(Operator(f"operator-{number}", command, folder, health))
-        for operator in world.operators:
-            operator.start().wait_ready()
-        eventually(world.leader, 90, "a leader")
+        world.start_operators()
         yield world
         for operator in world.operators:
             if operator.process.exit_code() is None:
