@@ -13,6 +13,7 @@ import time
 from typing import Any, Callable, List, Mapping, Optional, Tuple
 
 from trainer_operator.agent import beats, probes, ring
+from trainer_operator.agent.backends import HomeOpener
 from trainer_operator.agent.conversation import Conversation
 from trainer_operator.agent.directives import Executor
 from trainer_operator.agent.lastwords import last_words
@@ -54,7 +55,8 @@ class Agent:
         self._ending = threading.Event()
         self._terminated = False
         self.state = State(clock)
-        self._saver = Saver(settings, self.state, log=self._log)
+        open_home = HomeOpener(settings.store, settings.store_credentials)
+        self._saver = Saver(settings, self.state, open_home=open_home, log=self._log)
         self._conversation = Conversation(
             settings, self.state, saver=self._saver, socket_path=_socket_path(settings.folder, self._boot)
         )
@@ -64,10 +66,15 @@ class Agent:
             settings=settings,
             state=self.state,
             conversation=self._conversation,
+            open_home=open_home,
             log=self._log,
         )
         self._executor = Executor(
-            settings, self.state, launcher=self._launcher, conversation=self._conversation
+            settings,
+            self.state,
+            launcher=self._launcher,
+            conversation=self._conversation,
+            open_home=open_home,
         )
         self._link = self._make_link(clock)
 

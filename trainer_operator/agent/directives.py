@@ -11,13 +11,14 @@ import threading
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Set, Tuple
 
 from trainer_operator.agent import storeops
+from trainer_operator.agent.backends import OpenHome, StoreError
 from trainer_operator.agent.beats import Directive
 from trainer_operator.agent.conversation import Conversation
 from trainer_operator.agent.launcher.launcher import Launcher
 from trainer_operator.agent.saver import SaveOrder
 from trainer_operator.agent.settings import Settings
 from trainer_operator.agent.state import Result, State
-from trainer_operator.agent.store import StoreError, step_of
+from trainer_operator.agent.store import step_of
 from trainer_operator.agent.storeops import BadArguments, OperationFailed, text, whole
 
 _LATER = object()
@@ -33,9 +34,15 @@ class Executor:
     """
 
     def __init__(
-        self, settings: Settings, state: State, *, launcher: Launcher, conversation: Conversation
+        self,
+        settings: Settings,
+        state: State,
+        *,
+        launcher: Launcher,
+        conversation: Conversation,
+        open_home: OpenHome,
     ) -> None:
-        self._settings, self._state = settings, state
+        self._settings, self._state, self._open_home = settings, state, open_home
         self._launcher, self._conversation = launcher, conversation
         self._lock = threading.Lock()
         self._taken: Set[str] = set()
@@ -77,7 +84,9 @@ class Executor:
             value = handler(directive)
         except OperationFailed as error:
             return Result(directive.id, False, error.value, str(error))
-        except (StoreError, BadArguments, OSError, TypeError, ValueError) as error:
+        except StoreError as error:
+            return Result(directive.id, False, None, error.told)
+        except (BadArguments, OSError, TypeError, ValueError) as error:
             return Result(directive.id, False, None, str(error) or type(error).__name__)
         return None if value is _LATER else Result(directive.id, True, value)
 
@@ -144,7 +153,7 @@ class Executor:
         return None
 
     def _store(self, directive: Directive) -> Any:
-        return storeops.run(self._settings.store, directive.args)
+        return storeops.run(self._open_home(), directive.args)
 
     def _dump_stacks(self, _directive: Directive) -> Any:
         return {"stacks": self._launcher.dump_stacks()}
@@ -166,4 +175,13 @@ def _save_order(args: Mapping[str, Any], epoch: int) -> SaveOrder:
     if not isinstance(copies, list) or len(copies) > _MAX_COPIES:
         raise BadArguments("copies must be a list of at most %d numbers" % _MAX_COPIES)
     numbers: Tuple[int, ...] = tuple(whole({"copy": copy}, "copy") for copy in copies)
-    return SaveOrder(ckpt, step, whole(args, "shard", default=0), numbers, epoch)
+    intent = args.get("intent")
+    return SaveOrder(
+        ckpt,
+        step,
+        whole(args, "shard", default=0),
+        numbers,
+        epoch,
+        store_id=str(args.get("storeId") or ""),
+        intent=intent if isinstance(intent, Mapping) else {},
+    )

@@ -13,11 +13,15 @@ import hashlib
 import json
 import os
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
+from itertools import islice
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple
 
 from trainer_operator.agent import packed as packed_files
 from trainer_operator.agent import store
-from trainer_operator.agent.store import CheckpointDir, Malformed, StoreError
+from trainer_operator.agent.backends import Exists, StoreError, every_entry
+from trainer_operator.agent.parallel import WIDTH, each
+from trainer_operator.agent.records import VERSION, Malformed, dump_record, parse_record
+from trainer_operator.agent.store import CheckpointDir
 
 CHUNK_BYTES = 16 * 1024 * 1024
 MAX_INDEX_BYTES = 64 * 1024 * 1024
@@ -63,58 +67,41 @@ def write_copy(
 ) -> Tuple[str, int]:
     """Write the chunks of a copy, then its index; return the hash of the index and the bytes of the tensors.
 
-    Guarantees: on return everything is durable, so that the ack may be written (QR3). A copy that was written before
-    with the same content is left as it is; one with other content is refused.
-    Raises: StoreError, OSError.
+    Guarantees: on return everything is durable, so that the ack may be written (QR3), and the store shows every chunk
+    in full. A copy that was written before with the same content is left as it is; one with other content is refused.
+    Raises: StoreError; OSError when the source cannot be read.
     """
-    lines: List[bytes] = [
-        _line(
-            {
-                "v": store.VERSION,
-                "ckpt": where.ckpt,
-                "step": source.step,
-                "epoch": epoch,
-                "shard": shard,
-                "copy": copy,
-                "meta": dict(source.meta),
-            }
-        )
-    ]
-    total = 0
-    with open(source.path, "rb") as file:
-        file.seek(source.data_start)
-        for tensor in source.tensors:
-            chunks = []
-            left = tensor.length
-            while left:
-                data = file.read(min(CHUNK_BYTES, left))
-                if not data:
-                    raise Malformed("%s ends inside tensor %s" % (os.path.basename(source.path), tensor.name))
-                sha256 = hashlib.sha256(data).hexdigest()
-                store.create_if_absent(where.chunk(copy, sha256), data)
-                chunks.append({"sha256": sha256, "length": len(data)})
-                left -= len(data)
-            total += tensor.length
-            lines.append(
-                _line(
-                    {
-                        "name": tensor.name,
-                        "dtype": tensor.dtype,
-                        "shape": list(tensor.shape),
-                        "chunks": chunks,
-                    }
-                )
-            )
-    lines.append(_line({"end": len(source.tensors)}))
-    raw = b"".join(lines)
+    chunks: List[List[Chunk]] = [[] for _ in source.tensors]
+    written: Set[str] = set()
+
+    def write(piece: Tuple[int, bytes]) -> Tuple[int, Chunk]:
+        number, data = piece
+        sha256 = hashlib.sha256(data).hexdigest()
+        if sha256 not in written:  # the same content twice is one object
+            where.store.create(where.chunk(copy, sha256), data)
+            written.add(sha256)
+        return number, Chunk(sha256, len(data))
+
+    pieces = _pieces(source)
+    batch = list(islice(pieces, WIDTH))
+    while batch:  # so that WIDTH pieces are in memory, whatever the size of the whole
+        for number, chunk in each(write, batch):
+            chunks[number].append(chunk)
+        batch = list(islice(pieces, WIDTH))
+    header = {"ckpt": where.ckpt, "step": source.step, "epoch": epoch, "shard": shard, "copy": copy}
+    raw = _dump({"v": VERSION, **header, "meta": dict(source.meta)}, source.tensors, chunks)
     if len(raw) > MAX_INDEX_BYTES:
         raise Malformed(
             "the index of shard %d would have %d bytes; at most 64 MiB are read" % (shard, len(raw))
         )
-    path = where.index(shard, copy)
-    if not store.create_if_absent(path, raw) and store.read_bounded(path, MAX_INDEX_BYTES) != raw:
-        raise StoreError("shard %d copy %d of %s exists with other content" % (shard, copy, where.ckpt))
-    return hashlib.sha256(raw).hexdigest(), total
+    _check_stored(where, copy, (chunk for found in chunks for chunk in found))
+    try:
+        where.store.create(where.index(shard, copy), raw)
+    except Exists as error:
+        raise StoreError(
+            "shard %d copy %d of %s exists with other content" % (shard, copy, where.ckpt)
+        ) from error
+    return hashlib.sha256(raw).hexdigest(), sum(tensor.length for tensor in source.tensors)
 
 
 def parse(raw: bytes) -> Index:
@@ -127,7 +114,7 @@ def parse(raw: bytes) -> Index:
     if not raw.endswith(b"\n"):
         raise Malformed("index is torn: its last line has no end")
     lines = raw[:-1].split(b"\n")
-    header = store.parse_record(lines[0], "index")
+    header = parse_record(lines[0], "index")
     tensors: List[IndexedTensor] = []
     end: Optional[int] = None
     try:
@@ -159,8 +146,9 @@ def check_restorable(where: CheckpointDir, shard: Optional[int]) -> store.Decisi
         problems = []
         for copy, sha256 in sorted(decision.shards.get(shard, {}).items()):
             try:
-                _check_sizes(where, copy, _read_index(where, shard, copy, sha256=sha256))
-            except (StoreError, OSError) as error:
+                index = _read_index(where, shard, copy, sha256=sha256)
+                _check_stored(where, copy, (chunk for tensor in index.tensors for chunk in tensor.chunks))
+            except StoreError as error:
                 problems.append("copy %d: %s" % (copy, error))
             else:
                 return decision
@@ -182,7 +170,7 @@ def read_shard(where: CheckpointDir, shard: int) -> Tuple[Index, Dict[str, bytea
         try:
             index = _read_index(where, shard, copy, sha256=sha256)
             return index, {tensor.name: _read_tensor(where, copy, tensor.chunks) for tensor in index.tensors}
-        except (StoreError, OSError) as error:
+        except StoreError as error:
             problems.append("copy %d: %s" % (copy, error))
     raise NotRestorable(
         "shard %d of %s has no good copy (%s)" % (shard, where.ckpt, "; ".join(problems) or "none committed")
@@ -199,7 +187,7 @@ def verify(where: CheckpointDir) -> Tuple[int, List[str]]:
                 index = _read_index(where, shard, copy, sha256=sha256)
                 for tensor in index.tensors:
                     checked += len(_read_tensor(where, copy, tensor.chunks))
-            except (StoreError, OSError) as error:
+            except StoreError as error:
                 bad.append("shard %d copy %d: %s" % (shard, copy, error))
     return checked, bad
 
@@ -215,7 +203,7 @@ def shard_for(shards: Iterable[int], *, role: str, index: int, rank: int) -> int
 def _committed(where: CheckpointDir) -> store.Decision:
     try:
         decision = store.read_decision(where)
-    except (Malformed, OSError) as error:
+    except StoreError as error:
         raise NotRestorable("the DECISION of %s cannot be read: %s" % (where.ckpt, error)) from error
     if decision is None:
         raise NotRestorable("%s has no DECISION" % where.ckpt)
@@ -227,7 +215,7 @@ def _committed(where: CheckpointDir) -> store.Decision:
 
 
 def _read_index(where: CheckpointDir, shard: int, copy: int, *, sha256: str) -> Index:
-    raw = store.read_bounded(where.index(shard, copy), MAX_INDEX_BYTES)
+    raw = where.store.get(where.index(shard, copy), limit=MAX_INDEX_BYTES)
     if hashlib.sha256(raw).hexdigest() != sha256:
         raise Malformed("its index does not match the hash in DECISION")
     index = parse(raw)
@@ -236,21 +224,52 @@ def _read_index(where: CheckpointDir, shard: int, copy: int, *, sha256: str) -> 
     return index
 
 
-def _check_sizes(where: CheckpointDir, copy: int, index: Index) -> None:
-    for chunk in (chunk for tensor in index.tensors for chunk in tensor.chunks):
-        size = os.stat(where.chunk(copy, chunk.sha256)).st_size
-        if size != chunk.length:
-            raise Malformed("chunk %s has %d bytes, not %d" % (chunk.sha256[:12], size, chunk.length))
+def _pieces(source: packed_files.Packed) -> Iterator[Tuple[int, bytes]]:
+    """Yield the data in pieces of at most CHUNK_BYTES, each with the number of its tensor."""
+    with open(source.path, "rb") as file:
+        file.seek(source.data_start)
+        for number, tensor in enumerate(source.tensors):
+            left = tensor.length
+            while left:
+                data = file.read(min(CHUNK_BYTES, left))
+                if not data:
+                    raise Malformed("%s ends inside tensor %s" % (os.path.basename(source.path), tensor.name))
+                yield number, data
+                left -= len(data)
+
+
+def _dump(
+    header: Mapping[str, Any], tensors: Iterable[packed_files.Tensor], chunks: Iterable[List[Chunk]]
+) -> bytes:
+    lines = [dump_record(header)]
+    for tensor, found in zip(tensors, chunks):
+        entry = {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
+        lines.append(dump_record({**entry, "chunks": [chunk.__dict__ for chunk in found]}))
+    lines.append(dump_record({"end": len(lines) - 1}))
+    return b"".join(lines)
+
+
+def _check_stored(where: CheckpointDir, copy: int, chunks: Iterable[Chunk]) -> None:
+    """Compare chunks with a listing of the copy; what it does not show in full is read, since a listing may be stale.
+
+    Raises: Malformed, NotFound.
+    """
+    prefix = where.chunks(copy)
+    sizes = {entry.key: entry.size for entry in every_entry(where.store, prefix)}
+    for chunk in chunks:
+        if sizes.get(where.chunk(copy, chunk.sha256)) != chunk.length:
+            _read_chunk(where, copy, chunk)
 
 
 def _read_tensor(where: CheckpointDir, copy: int, chunks: Iterable[Chunk]) -> bytearray:
-    data = bytearray()
-    for chunk in chunks:
-        piece = store.read_bounded(where.chunk(copy, chunk.sha256), chunk.length)
-        if len(piece) != chunk.length or hashlib.sha256(piece).hexdigest() != chunk.sha256:
-            raise Malformed("chunk %s is damaged" % chunk.sha256[:12])
-        data += piece
-    return data
+    return bytearray().join(each(lambda chunk: _read_chunk(where, copy, chunk), chunks))
+
+
+def _read_chunk(where: CheckpointDir, copy: int, chunk: Chunk) -> bytes:
+    piece = where.store.get(where.chunk(copy, chunk.sha256), limit=chunk.length)
+    if len(piece) != chunk.length or hashlib.sha256(piece).hexdigest() != chunk.sha256:
+        raise Malformed("chunk %s is damaged" % chunk.sha256[:12])
+    return piece
 
 
 def _parse_tensor(entry: Mapping[str, Any]) -> IndexedTensor:
@@ -265,7 +284,3 @@ def _parse_tensor(entry: Mapping[str, Any]) -> IndexedTensor:
     return IndexedTensor(
         name, str(entry["dtype"]), tuple(int(size) for size in entry["shape"]), tuple(chunks)
     )
-
-
-def _line(record: Mapping[str, Any]) -> bytes:
-    return json.dumps(record, sort_keys=True, separators=(",", ":")).encode() + b"\n"

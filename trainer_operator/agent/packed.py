@@ -19,7 +19,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from trainer_operator.agent.store import Malformed, parse_record
+from trainer_operator.agent.records import Malformed, parse_record
 
 MAX_HEADER_BYTES = 64 * 1024 * 1024
 _DIGEST_BYTES = 32

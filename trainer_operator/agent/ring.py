@@ -11,7 +11,7 @@ import re
 from typing import List, Optional, Tuple
 
 from trainer_operator.agent import packed
-from trainer_operator.agent.store import Malformed
+from trainer_operator.agent.records import Malformed
 
 KEEP = 3
 _NAME = re.compile(r"^(\d{12})-p(\d{1,10})\.ring\Z")

@@ -6,10 +6,12 @@ import contextlib
 import os
 import queue
 import threading
-from dataclasses import dataclass
-from typing import Callable, Optional, Tuple
+from dataclasses import dataclass, field
+from typing import Any, Callable, Mapping, Optional, Tuple
 
 from trainer_operator.agent import index, packed, store
+from trainer_operator.agent.backends import OpenHome, StoreError
+from trainer_operator.agent.records import Malformed
 from trainer_operator.agent.settings import Settings
 from trainer_operator.agent.state import CopyAck, State
 
@@ -23,6 +25,10 @@ class SaveOrder:
     shard: int
     copies: Tuple[int, ...]
     epoch: int
+    store_id: str = ""
+    """Id of the store that earlier checkpoints of this Trainer lie in; empty before the first one (CK7)."""
+    intent: Mapping[str, Any] = field(default_factory=dict)
+    """What is being attempted, as all holders write it."""
 
 
 class Saver:
@@ -32,8 +38,10 @@ class Saver:
     index and ack are durable in the store (IV11). The data outlives the process that made it.
     """
 
-    def __init__(self, settings: Settings, state: State, *, log: Callable[[str], None]) -> None:
-        self._settings, self._state, self._log = settings, state, log
+    def __init__(
+        self, settings: Settings, state: State, *, open_home: OpenHome, log: Callable[[str], None]
+    ) -> None:
+        self._settings, self._state, self._open_home, self._log = settings, state, open_home, log
         self._queue: "queue.Queue[Optional[Tuple[SaveOrder, str]]]" = queue.Queue()
         self._thread = threading.Thread(target=self._work, name="saver", daemon=True)
         self._thread.start()
@@ -61,9 +69,9 @@ class Saver:
             order, path = item
             try:
                 self._save(order, path)
-            except (store.StoreError, OSError, ValueError) as error:
+            except (StoreError, OSError, ValueError) as error:
                 self._log("checkpoint %s was not saved: %s" % (order.ckpt, error))
-                self.fail(order, str(error))
+                self.fail(order, error.told if isinstance(error, StoreError) else str(error))
             finally:
                 with contextlib.suppress(OSError):
                     os.unlink(path)
@@ -71,9 +79,12 @@ class Saver:
     def _save(self, order: SaveOrder, path: str) -> None:
         source = packed.read_header(path)
         if source.step != order.step:
-            raise store.Malformed("the process saved step %d instead of %d" % (source.step, order.step))
+            raise Malformed("the process saved step %d instead of %d" % (source.step, order.step))
         packed.verify(source)
-        where = store.CheckpointDir(self._settings.store, order.ckpt)
+        home = self._open_home()
+        where = store.CheckpointDir(home, order.ckpt)
+        store.identify(home, expected=order.store_id)
+        store.write_intent(where, {**order.intent, "ckpt": order.ckpt})
         identity = self._settings.identity
         for copy in order.copies:
             sha256, size = index.write_copy(where, source, shard=order.shard, copy=copy, epoch=order.epoch)

@@ -6,6 +6,9 @@ import os
 from dataclasses import dataclass
 from typing import Mapping, Tuple
 
+from trainer_operator.agent.backends import StoreError
+from trainer_operator.agent.backends.opening import check_address
+
 ROLES = ("worker", "ps", "master")
 
 
@@ -44,7 +47,9 @@ class Settings:
     """PEM text of the authority that signed the operator's certificate."""
     token_file: str
     store: str
-    """Absolute directory of this Trainer's checkpoints; empty without one."""
+    """Where this Trainer's checkpoints are: an absolute directory or s3://…; empty without one."""
+    store_credentials: str
+    """Folder of the mounted Secret with the keys of the store; empty without one."""
     folder: str
     """Where agent.pyz and trainer_sdk.py lie; the socket, spool and ring are made here."""
     pod_ip: str
@@ -85,8 +90,11 @@ def read_settings(environment: Mapping[str, str], *, folder: str) -> Settings:
                 "TRAINER_OPERATOR_URLS holds %r; only https:// is allowed, since a token travels" % url
             )
     store = environment.get("TRAINER_STORE", "")
-    if store and not os.path.isabs(store):
-        raise BadSettings("TRAINER_STORE is %r; it must be an absolute directory" % store)
+    if store:
+        try:
+            check_address(store)
+        except StoreError as error:
+            raise BadSettings("TRAINER_STORE: %s" % error) from error
     role = _text(environment, "TRAINER_ROLE")
     if role not in ROLES:
         raise BadSettings("TRAINER_ROLE is %r; allowed are %s" % (role, ", ".join(ROLES)))
@@ -107,6 +115,7 @@ def read_settings(environment: Mapping[str, str], *, folder: str) -> Settings:
         ca=environment.get("TRAINER_OPERATOR_CA", ""),
         token_file=environment.get("TRAINER_TOKEN_FILE", "/var/run/secrets/trainer-operator/token"),
         store=store,
+        store_credentials=environment.get("TRAINER_STORE_CREDENTIALS", ""),
         folder=environment.get("TRAINER_AGENT_FOLDER") or folder,
         pod_ip=environment.get("TRAINER_POD_IP") or "127.0.0.1",
         port=_whole(environment, "TRAINER_AGENT_PORT", 29390),

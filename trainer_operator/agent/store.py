@@ -1,6 +1,6 @@
-"""The checkpoint store: layout, create-if-absent, acks and the one record that decides (CK, QR, DE).
+"""The checkpoints in a store: layout, records, acks and the one record that decides (CK, QR, DE).
 
-    STORE                          random store id, beside the directories of all Trainers of a namespace
+    STORE                          random store id, beside the folders of all Trainers of a namespace
     <trainer>-<uid8>/ckpt/<id>/
       INTENT                       what is being attempted
       c<k>/<aa>/<sha256>           chunks of copy k (module index)
@@ -9,41 +9,48 @@
       DECISION                     commit or abort; the first one wins, for ever
       GC                           tombstone
 
-Every record is created once and never changed: a temporary file, fsync, `link` (which fails when the name exists),
-fsync of the directory. `rename` overwrites silently and is never used. So a crash between any two calls leaves a
-record that is whole or absent, and two deciders get one outcome (DE1).
+Every record is created once and never changed, so a crash between any two calls leaves a record that is whole or
+absent, and two deciders get one outcome (DE1). How a store creates: package `backends`.
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
-import json
-import os
 import re
 import secrets
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional
 
-VERSION = 1
+from trainer_operator.agent.backends import (
+    Exists,
+    Home,
+    NotFound,
+    Passing,
+    Store,
+    StoreChanged,
+    StoreError,
+    every_entry,
+    every_folder,
+)
+from trainer_operator.agent.parallel import each
+from trainer_operator.agent.records import VERSION, Malformed, dump_record, parse_record, whole
+
 COMMIT = "commit"
 ABORT = "abort"
+STORE_ID = "STORE"
 MAX_RECORD_BYTES = 4 * 1024 * 1024
+_BLOCK = 8 * 1024 * 1024
 _ID = re.compile(r"^(\d{12})-e(\d{1,10})-[0-9a-f]{4}\Z")
 _ACK_NAME = re.compile(r"^(\d{1,6})\.r(\d{1,3})\Z")
 _SHA256 = re.compile(r"^[0-9a-f]{64}\Z")
-
-
-class StoreError(Exception):
-    """Base of everything that the store refuses; the message is one sentence."""
+_DELETED_BY_COLLECT = re.compile(
+    r"^(INTENT|PROBE|c\d+/[0-9a-f]{2}/[0-9a-f]{64}|shards/\d+/r\d+\.idx|(acks|extra)/\d+\.r\d+)\Z"
+)
+_DELETED_AT_ONCE = 1000
 
 
 class BadId(StoreError):
     """A checkpoint id, shard or copy number has not the form it must have."""
-
-
-class Malformed(StoreError):
-    """A record or index is torn, too large, of another version, or names something unsafe (CK5)."""
 
 
 class QuorumNotReached(StoreError):
@@ -107,173 +114,132 @@ def step_of(ckpt: str) -> int:
 
 
 class CheckpointDir:
-    """One checkpoint's directory below a Trainer's store.
+    """One checkpoint's keys in a Trainer's part of a store.
 
-    Assumptions: `store` is an absolute directory whose content only this Trainer's agents and the operator write.
+    Assumptions: only this Trainer's agents write below `home`.
     """
 
-    def __init__(self, store: str, ckpt: str) -> None:
+    def __init__(self, home: Home, ckpt: str) -> None:
         step_of(ckpt)
-        if not os.path.isabs(store):
-            raise BadId("the store must be an absolute directory, not %r" % store[:80])
-        self.store = os.path.normpath(store)
+        self.home = home
         self.ckpt = ckpt
-        self.path = os.path.join(self.store, "ckpt", ckpt)
+        self.prefix = "%s/ckpt/%s/" % (home.folder, ckpt)
+
+    @property
+    def store(self) -> Store:
+        """The store that it lies in."""
+        return self.home.store
 
     def record(self, name: str) -> str:
-        """Return the path of INTENT, DECISION or GC."""
-        return os.path.join(self.path, name)
+        """Return the key of INTENT, DECISION or GC."""
+        return self.prefix + name
+
+    def chunks(self, copy: int) -> str:
+        """Return the prefix of a copy's chunks; copies share nothing (CK4)."""
+        return "%sc%d/" % (self.prefix, _number(copy, "copy"))
 
     def chunk(self, copy: int, sha256: str) -> str:
-        """Return the path of a chunk; copies share nothing (CK4)."""
+        """Return the key of a chunk."""
         if not _SHA256.match(sha256):
             raise Malformed("chunk name %r is not a sha256" % str(sha256)[:80])
-        return os.path.join(self.path, "c%d" % _number(copy, "copy"), sha256[:2], sha256)
+        return "%s%s/%s" % (self.chunks(copy), sha256[:2], sha256)
 
     def index(self, shard: int, copy: int) -> str:
-        """Return the path of the index of one copy of a shard."""
-        return os.path.join(
-            self.path, "shards", str(_number(shard, "shard")), "r%d.idx" % _number(copy, "copy")
-        )
+        """Return the key of the index of one copy of a shard."""
+        return "%sshards/%d/r%d.idx" % (self.prefix, _number(shard, "shard"), _number(copy, "copy"))
 
     def ack(self, shard: int, copy: int) -> str:
-        """Return the path of the ack of one copy of a shard."""
-        return os.path.join(self.path, "acks", "%d.r%d" % (_number(shard, "shard"), _number(copy, "copy")))
+        """Return the key of the ack of one copy of a shard."""
+        return "%sacks/%d.r%d" % (self.prefix, _number(shard, "shard"), _number(copy, "copy"))
 
 
-def create_if_absent(path: str, data: bytes) -> bool:
-    """Create a file with this content, or leave what is there; true when this call created it.
+# -- the store's identity
 
-    Guarantees: whoever sees the name sees the whole content; on return the name survives a power loss, also when
-    another writer was first.
-    Raises: OSError when the store cannot be written.
+
+def identify(home: Home, *, expected: str = "") -> str:
+    """Return the id of the store, which gets one when none is expected (CK7).
+
+    Raises: StoreChanged when another one is expected; then nothing was written.
     """
-    directory = os.path.dirname(path)
-    make_directories(directory)
-    temporary = os.path.join(directory, ".tmp-%s-%s" % (os.path.basename(path)[:32], secrets.token_hex(8)))
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+    found = _store_id(home)
+    if expected and found != expected:
+        what = "holds store %s instead of %s" % (found[:8], expected[:8]) if found else "has no STORE record"
+        raise StoreChanged(
+            "%s %s: another, an older or an empty store answers there; mount the one that was used before"
+            % (home.store.address, what)
+        )
+    if found:
+        return found
+    _create(home.store, STORE_ID, {"v": VERSION, "id": secrets.token_hex(16)})
+    return _store_id(home)
+
+
+def _store_id(home: Home) -> str:
     try:
-        try:
-            _write_all(descriptor, data)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        try:
-            os.link(temporary, path)
-            created = True
-        except FileExistsError:
-            created = False
-    finally:
-        _unlink_if_there(temporary)
-    sync_directory(directory)
-    return created
-
-
-def make_directories(path: str) -> None:
-    """Create a directory and its parents so that they survive a power loss."""
-    if os.path.isdir(path):
-        return
-    parent = os.path.dirname(path)
-    if parent and parent != path:
-        make_directories(parent)
-    try:
-        os.mkdir(path, 0o770)
-    except FileExistsError:
-        return
-    sync_directory(parent)
-
-
-def sync_directory(path: str) -> None:
-    """Make the names in a directory durable; stores that cannot do this for directories are left alone."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (
-            errno.EINVAL,
-            errno.ENOTSUP,
-        ):  # some network file systems sync names by themselves
-            raise
-    finally:
-        os.close(descriptor)
-
-
-def read_bounded(path: str, limit: int) -> bytes:
-    """Read a regular file of at most `limit` bytes.
-
-    Raises: Malformed when it is larger or no regular file; OSError, FileNotFoundError.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        data = file.read(limit + 1)
-    if len(data) > limit:
-        raise Malformed("%s has more than %d bytes" % (os.path.basename(path), limit))
-    return data
+        return str(_load(home.store, STORE_ID).get("id", ""))
+    except NotFound:
+        return ""
 
 
 # -- records
 
 
-def write_store_id(store: str) -> str:
-    """Create the id of the store if it has none, and return it (CK7)."""
-    path = os.path.join(os.path.dirname(os.path.normpath(store)), "STORE")
-    create_if_absent(path, _dump({"v": VERSION, "id": secrets.token_hex(16)}))
-    return str(_load(path).get("id", ""))
-
-
 def write_intent(where: CheckpointDir, intent: Mapping[str, Any]) -> bool:
-    """Create INTENT; false when it was there."""
-    return create_if_absent(where.record("INTENT"), _dump({**intent, "v": VERSION}))
+    """Create INTENT; false when there is another one."""
+    return _create(where.store, where.record("INTENT"), {**intent, "v": VERSION})
 
 
 def write_ack(where: CheckpointDir, shard: int, copy: int, *, ack: Ack) -> bool:
     """Create the ack of a copy. Call it only after the chunks and the index are durable (QR3, IV11)."""
-    return create_if_absent(where.ack(shard, copy), _dump({"v": VERSION, **ack.__dict__}))
+    return _create(where.store, where.ack(shard, copy), {"v": VERSION, **ack.__dict__})
 
 
 def read_acks(where: CheckpointDir) -> Dict[int, Dict[int, Ack]]:
-    """Return the acks by shard and copy; names and records that are not ours are passed over (GC7)."""
+    """Return the acks by shard and copy; names and records that are not ours are passed over (GC7).
+
+    Raises: StoreError when the store does not answer.
+    """
+    prefix = where.record("acks/")
+    found = [_ACK_NAME.match(entry.key[len(prefix) :]) for entry in every_entry(where.store, prefix)]
+    names = [(int(match.group(1)), int(match.group(2))) for match in found if match is not None]
     acks: Dict[int, Dict[int, Ack]] = {}
-    directory = os.path.join(where.path, "acks")
-    for name in _list(directory):
-        found = _ACK_NAME.match(name)
-        if found is None:
-            continue
-        try:
-            ack = _parse_ack(_load(os.path.join(directory, name)))
-        except (Malformed, OSError):
-            continue
-        acks.setdefault(int(found.group(1)), {})[int(found.group(2))] = ack
+    for (shard, copy), ack in zip(names, each(lambda name: _read_ack(where, *name), names)):
+        if ack is not None:
+            acks.setdefault(shard, {})[copy] = ack
     return acks
 
 
 def read_decision(where: CheckpointDir) -> Optional[Decision]:
     """Return the decision, or None when there is none yet.
 
-    Raises: Malformed when there is one that this version cannot read.
+    Raises: Malformed when there is one that this version cannot read; StoreError when the store does not answer.
     """
     try:
-        raw = read_bounded(where.record("DECISION"), MAX_RECORD_BYTES)
-    except FileNotFoundError:
+        raw = where.store.get(where.record("DECISION"), limit=MAX_RECORD_BYTES)
+    except NotFound:
         return None
     return _parse_decision(raw)
 
 
 def is_collected(where: CheckpointDir) -> bool:
     """Whether the tombstone is there."""
-    return os.path.lexists(where.record("GC"))
+    try:
+        where.store.get_range(where.record("GC"), start=0, length=1)
+    except NotFound:
+        return False
+    return True
 
 
-def committed(store: str) -> List[str]:
-    """Return the ids that exist by CK1, newest step first."""
+def committed(home: Home, *, step: Optional[int] = None) -> List[str]:
+    """Return the ids that exist by CK1, of one step or all, newest first; unreadable decisions count for nothing."""
     found = []
-    for name in _list(os.path.join(store, "ckpt")):
-        if _ID.match(name) is None:
+    for name in every_folder(home.store, home.folder + "/ckpt/"):
+        if _ID.match(name) is None or (step is not None and step_of(name) != step):
             continue
-        where = CheckpointDir(store, name)
+        where = CheckpointDir(home, name)
         try:
             decision = read_decision(where)
-        except (Malformed, OSError):
+        except Malformed:
             continue
         if decision is not None and decision.committed and not is_collected(where):
             found.append(name)
@@ -294,25 +260,16 @@ def decide_commit(
     """Commit if every shard has its majority, unless another decision came first; return the one that holds.
 
     Guarantees: the evidence is read from the store in this call (DE3); a decision that exists is never changed.
-    Raises: QuorumNotReached, with nothing written.
+    Raises: QuorumNotReached, with nothing written; StoreError when the store does not answer.
     """
     existing = read_decision(where)
     if existing is not None:
         return existing
-    acks = read_acks(where)
-    good: Dict[int, Dict[int, Ack]] = {
-        shard: {
-            copy: ack
-            for copy, ack in acks.get(shard, {}).items()
-            if copy < copies
-            and (ack.step, ack.epoch) == (step, epoch)
-            and _index_is(where, shard, copy, ack.idx_sha256)
-        }
-        for shard in range(shards)
-    }
+    good = _durable(where, copies=copies, step=step, epoch=epoch)
+    by_shard = {shard: good.get(shard, {}) for shard in range(shards)}
     needed = majority(copies)
-    if shards < 1 or any(len(found) < needed for found in good.values()):
-        raise QuorumNotReached({str(shard): len(found) for shard, found in good.items()}, needed)
+    if shards < 1 or any(len(found) < needed for found in by_shard.values()):
+        raise QuorumNotReached({str(shard): len(found) for shard, found in by_shard.items()}, needed)
     record = {
         "v": VERSION,
         "outcome": COMMIT,
@@ -322,9 +279,9 @@ def decide_commit(
         "nonce": nonce,
         "shards": {
             str(shard): {"copies": {str(copy): ack.idx_sha256 for copy, ack in sorted(found.items())}}
-            for shard, found in good.items()
+            for shard, found in by_shard.items()
         },
-        "bytes": sum(ack.bytes for found in good.values() for ack in found.values()),
+        "bytes": sum(ack.bytes for found in by_shard.values() for ack in found.values()),
     }
     return _decide(where, record)
 
@@ -336,49 +293,83 @@ def decide_abort(where: CheckpointDir, *, step: int, epoch: int, reason: str, no
 
 
 def collect(where: CheckpointDir) -> int:
-    """Delete everything but DECISION and the tombstone; return how many files went.
+    """Delete all that belongs to a checkpoint but DECISION and the tombstone; return how many objects went.
 
-    Guarantees: repeatable from any point; the tombstone is durable before the first deletion (GC4, GC6).
-    Raises: NotDecided.
+    Guarantees: repeatable from any point; the tombstone is durable before the first deletion (GC4, GC6); names that
+    are not ours stay (GC7).
+    Raises: NotDecided; StoreError when the store does not answer.
     """
-    if not os.path.lexists(where.record("DECISION")):
+    if read_decision(where) is None:
         raise NotDecided("checkpoint %s has no DECISION, so nothing of it is deleted" % where.ckpt)
-    create_if_absent(where.record("GC"), _dump({"v": VERSION}))
+    _create(where.store, where.record("GC"), {"v": VERSION})
     deleted = 0
-    for path in list(_files_below(where.path)):
-        if os.path.dirname(path) == where.path and os.path.basename(path) in ("DECISION", "GC"):
-            continue
-        deleted += _unlink_if_there(path)
-    for directory, _, _ in sorted(os.walk(where.path), key=lambda entry: -len(entry[0])):
-        if directory != where.path:
-            try:
-                os.rmdir(directory)
-            except OSError:  # a late writer is at work; the next pass takes it
-                continue
+    batch: List[str] = []
+    for entry in every_entry(where.store, where.prefix):
+        if _DELETED_BY_COLLECT.match(entry.key[len(where.prefix) :]):
+            batch.append(entry.key)
+        if len(batch) == _DELETED_AT_ONCE:
+            deleted += where.store.delete_many(batch)
+            batch = []
+    if batch:
+        deleted += where.store.delete_many(batch)
+    where.store.sweep(where.prefix)
     return deleted
 
 
 def _decide(where: CheckpointDir, record: Mapping[str, Any]) -> Decision:
-    create_if_absent(where.record("DECISION"), _dump(record))
-    decision = read_decision(where)  # read back: another decider may have been first (DE2)
-    if decision is None:
-        raise StoreError("DECISION of %s vanished after it was written; is the store mounted?" % where.ckpt)
-    return decision
-
-
-def _index_is(where: CheckpointDir, shard: int, copy: int, sha256: str) -> bool:
-    """Whether the index that an ack names is there with that content (IV1)."""
+    unanswered: Optional[Passing] = None
     try:
-        with open(where.index(shard, copy), "rb") as file:
-            digest = hashlib.sha256()
-            for block in iter(lambda: file.read(1 << 20), b""):
-                digest.update(block)
-    except OSError:
+        _create(where.store, where.record("DECISION"), record)
+    except Passing as error:  # it may have been done all the same
+        unanswered = error
+    decision = read_decision(where)  # read back: another decider may have been first (DE2)
+    if decision is not None:
+        return decision
+    raise unanswered or StoreError(
+        "DECISION of %s vanished after it was written; is the store mounted?" % where.ckpt
+    )
+
+
+def _durable(where: CheckpointDir, *, copies: int, step: int, epoch: int) -> Dict[int, Dict[int, Ack]]:
+    """Return the acks of this attempt whose index is in the store with the content that they name (IV1)."""
+    acks = [
+        (shard, copy, ack)
+        for shard, found in read_acks(where).items()
+        for copy, ack in found.items()
+        if copy < copies and (ack.step, ack.epoch) == (step, epoch)
+    ]
+    good: Dict[int, Dict[int, Ack]] = {}
+    for (shard, copy, ack), is_there in zip(acks, each(lambda named: _has_index(where, *named), acks)):
+        if is_there:
+            good.setdefault(shard, {})[copy] = ack
+    return good
+
+
+def _has_index(where: CheckpointDir, shard: int, copy: int, ack: Ack) -> bool:
+    digest, start = hashlib.sha256(), 0
+    try:
+        while True:
+            block = where.store.get_range(where.index(shard, copy), start=start, length=_BLOCK)
+            digest.update(block)
+            start += len(block)
+            if len(block) < _BLOCK:
+                return digest.hexdigest() == ack.idx_sha256
+    except Passing:
+        raise
+    except StoreError:
         return False
-    return digest.hexdigest() == sha256
 
 
 # -- parsing
+
+
+def _read_ack(where: CheckpointDir, shard: int, copy: int) -> Optional[Ack]:
+    try:
+        return _parse_ack(_load(where.store, where.ack(shard, copy)))
+    except Passing:
+        raise
+    except StoreError:
+        return None
 
 
 def _parse_ack(record: Mapping[str, Any]) -> Ack:
@@ -387,11 +378,11 @@ def _parse_ack(record: Mapping[str, Any]) -> Ack:
         raise Malformed("ack without the hash of its index")
     return Ack(
         sha256,
-        _whole(record, "bytes"),
+        whole(record, "bytes"),
         str(record.get("holder", ""))[:128],
         str(record.get("node", ""))[:256],
-        _whole(record, "step"),
-        _whole(record, "epoch"),
+        whole(record, "step"),
+        whole(record, "epoch"),
     )
 
 
@@ -411,74 +402,29 @@ def _parse_decision(raw: bytes) -> Decision:
     return Decision(
         outcome,
         str(record.get("reason", "")),
-        _whole(record, "step"),
-        _whole(record, "epoch"),
+        whole(record, "step"),
+        whole(record, "epoch"),
         str(record.get("nonce", "")),
         shards,
-        _whole(record, "bytes"),
+        whole(record, "bytes"),
         hashlib.sha256(raw).hexdigest(),
     )
 
 
-def parse_record(raw: bytes, name: str) -> Dict[str, Any]:
-    """Parse one JSON object of this version.
-
-    Raises: Malformed.
-    """
+def _create(store: Store, key: str, record: Mapping[str, Any]) -> bool:
+    """Create a record; false when another one is there."""
     try:
-        record = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise Malformed("%s is not JSON; it is torn or foreign" % name) from error
-    if not isinstance(record, dict):
-        raise Malformed("%s is not a JSON object" % name)
-    if record.get("v") != VERSION:
-        raise Malformed("%s has version %r; this agent reads %d" % (name, str(record.get("v"))[:16], VERSION))
-    return record
+        store.create(key, dump_record(record))
+    except Exists:
+        return False
+    return True
 
 
-def _load(path: str) -> Dict[str, Any]:
-    return parse_record(read_bounded(path, MAX_RECORD_BYTES), os.path.basename(path))
-
-
-def _dump(record: Mapping[str, Any]) -> bytes:
-    return json.dumps(record, sort_keys=True, separators=(",", ":")).encode() + b"\n"
-
-
-def _whole(record: Mapping[str, Any], name: str) -> int:
-    value = record.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-        raise Malformed("%s is %r; it must be a whole number, 0 or more" % (name, str(value)[:32]))
-    return value
+def _load(store: Store, key: str) -> Dict[str, Any]:
+    return parse_record(store.get(key, limit=MAX_RECORD_BYTES), key.rpartition("/")[2])
 
 
 def _number(value: int, name: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1_000_000:
         raise BadId("%s is %r; it must be a whole number, 0 or more" % (name, str(value)[:32]))
     return value
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
-
-
-def _unlink_if_there(path: str) -> int:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        return 0
-    return 1
-
-
-def _list(directory: str) -> Tuple[str, ...]:
-    try:
-        return tuple(sorted(os.listdir(directory)))
-    except FileNotFoundError:
-        return ()
-
-
-def _files_below(directory: str) -> Iterator[str]:
-    for folder, _, names in os.walk(directory):
-        for name in names:
-            yield os.path.join(folder, name)

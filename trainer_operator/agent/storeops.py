@@ -1,4 +1,4 @@
-"""Store operations that the leader asks of an agent: it has the store mounted, the operator has not (BK, DE)."""
+"""Store operations that the leader asks of an agent: it reaches the store, the operator does not (BK, DE)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import secrets
 from typing import Any, Dict, Mapping
 
 from trainer_operator.agent import index, store
+from trainer_operator.agent.backends import Home
 from trainer_operator.agent.store import CheckpointDir, Decision
 
 
@@ -21,31 +22,30 @@ class OperationFailed(Exception):
         self.value = value
 
 
-def run(store_folder: str, args: Mapping[str, Any]) -> Dict[str, Any]:
+def run(home: Home, args: Mapping[str, Any]) -> Dict[str, Any]:
     """Carry out one operation and return its value.
 
-    Guarantees: repeatable; a decision that exists is returned, never changed (DE1).
-    Raises: OperationFailed, BadArguments, StoreError, OSError.
+    Guarantees: repeatable; a decision that exists is returned, never changed (DE1); nothing is written to another
+    store than `storeId` names (CK7).
+    Raises: OperationFailed, BadArguments, StoreError.
     """
-    if not store_folder:
-        raise OperationFailed("this pod has no store mounted")
     operation = text(args, "op")
-    where = CheckpointDir(store_folder, text(args, "ckpt"))
-    if operation == "intent":
-        store_id = store.write_store_id(store_folder)
-        intent = {key: value for key, value in args.items() if key not in ("op", "v")}
-        return {"created": store.write_intent(where, intent), "storeId": store_id}
+    where = CheckpointDir(home, text(args, "ckpt"))
+    if operation not in ("decide", "collect", "verify"):
+        raise BadArguments("op is %r; known are decide, collect, verify" % operation[:32])
+    expected = str(args.get("storeId") or "")
     if operation == "decide":
-        return _decide(where, args)
+        store_id = store.identify(home, expected=expected)
+        return {**_decide(where, args), "storeId": store_id}
+    if expected:
+        store.identify(home, expected=expected)
     if operation == "collect":
         try:
             return {"deleted": store.collect(where)}
         except store.NotDecided as error:
             raise OperationFailed("undecided", {"ckpt": where.ckpt}) from error
-    if operation == "verify":
-        checked, bad = index.verify(where)
-        return {"ok": not bad, "bytes": checked, "bad": bad[:64]}
-    raise BadArguments("op is %r; known are intent, decide, collect, verify" % operation[:32])
+    checked, bad = index.verify(where)
+    return {"ok": not bad, "bytes": checked, "bad": bad[:64]}
 
 
 def _decide(where: CheckpointDir, args: Mapping[str, Any]) -> Dict[str, Any]:

@@ -96,10 +96,6 @@ class Conductor:
             step = max(self.operator.beat(agent.member)["step"] for agent in holders) + 80
             self.attempt += 1
             ckpt = CKPT.format(step, epoch, self.attempt)
-            intent = self.operator.want(
-                self.agents[0].member, f"intent:{ckpt}", "Store", op="intent", ckpt=ckpt, step=step
-            )
-            assert self.operator.result(intent)["ok"]
             asked = [
                 self.operator.want(
                     agent.member,

@@ -15,6 +15,7 @@ import time
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from trainer_operator.agent import index, ring, store
+from trainer_operator.agent.backends import OpenHome, StoreError
 from trainer_operator.agent.conversation import Conversation
 from trainer_operator.agent.lastwords import fingerprint, redact
 from trainer_operator.agent.launcher.environment import child_environment
@@ -50,9 +51,10 @@ class Launcher:
         settings: Settings,
         state: State,
         conversation: Conversation,
+        open_home: OpenHome,
         log: Callable[[str], None],
     ) -> None:
-        self._command, self._environment = command, environment
+        self._command, self._environment, self._open_home = command, environment, open_home
         self._settings, self._state, self._conversation = settings, state, conversation
         self._log = log
         self._lock = threading.Lock()
@@ -208,17 +210,15 @@ class Launcher:
         if not isinstance(restore, Mapping):
             return
         ckpt = str(restore.get("ckpt", ""))
-        if not self._settings.store:
-            raise OperationFailed("restore: this pod has no store mounted", {"ckpt": ckpt})
         identity = self._settings.identity
         try:
-            where = store.CheckpointDir(self._settings.store, ckpt)
+            where = store.CheckpointDir(self._open_home(), ckpt)
             decision = index.check_restorable(where, None)
             if not _is_pulled_from_servers(args, identity.role):
                 rank = whole(args, "rank", default=0)
                 shard = index.shard_for(decision.shards, role=identity.role, index=identity.index, rank=rank)
                 index.check_restorable(where, shard)
-        except (store.StoreError, OSError) as error:
+        except StoreError as error:
             raise OperationFailed("restore: %s" % error, {"ckpt": ckpt}) from error
 
 

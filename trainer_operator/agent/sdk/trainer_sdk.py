@@ -123,7 +123,8 @@ class Job:
         self.members = _members(json.loads(get("TRAINER_MEMBERS") or "[]"))
         self._restore_ckpt = get("TRAINER_RESTORE_CKPT") or ""
         self._restore_ring = bool(get("TRAINER_RESTORE_RING"))
-        self._store_dir = get("TRAINER_STORE") or ""
+        self._store = get("TRAINER_STORE") or ""
+        self._store_credentials = get("TRAINER_STORE_CREDENTIALS") or ""
         self._spool_dir = get("TRAINER_SPOOL_DIR") or ""
         self._told = threading.Condition()
         self._order: Optional[_Order] = None
@@ -254,11 +255,15 @@ class Job:
         found = self._from_ring(step)
         if found is not None:
             return found
-        if self._store_dir:
-            store = _agent_part("store")
-            for ckpt in store.committed(self._store_dir):
-                if store.step_of(ckpt) == step:
-                    return self._from_store(ckpt)
+        if self._store:
+            backends = _agent_part("backends")
+            try:
+                home = backends.open_home(self._store, credentials=self._store_credentials)
+                committed = _agent_part("store").committed(home, step=step)
+            except backends.StoreError as error:
+                raise RestoreFailed("step %d: %s" % (step, error)) from error
+            if committed:
+                return self._from_store(committed[0])
         raise RestoreFailed("neither the ring nor the store has step %d" % step)
 
     def snapshot(self, n: int, state: Mapping[str, Any], meta: Optional[Mapping[str, Any]] = None) -> None:
@@ -368,13 +373,14 @@ class Job:
         return Restored(snapshot.step, tensors, dict(snapshot.meta))
 
     def _from_store(self, ckpt: str) -> Restored:
-        store, index = _agent_part("store"), _agent_part("index")
+        store, index, backends = _agent_part("store"), _agent_part("index"), _agent_part("backends")
         try:
-            where = store.CheckpointDir(self._store_dir, ckpt)
+            home = backends.open_home(self._store, credentials=self._store_credentials)
+            where = store.CheckpointDir(home, ckpt)
             decision = index.check_restorable(where, None)
             shard = index.shard_for(decision.shards, role=self.role, index=self.index, rank=self.rank)
             found, data = index.read_shard(where, shard)
-        except (store.StoreError, OSError) as error:
+        except backends.StoreError as error:
             raise RestoreFailed("checkpoint %s: %s" % (ckpt, error)) from error
         return Restored(
             found.step,

@@ -11,6 +11,7 @@ import os
 import sys
 
 from trainer_operator.agent import index, packed, store
+from trainer_operator.agent.backends import open_home
 
 CKPT = "000000000040-e2-00ab"
 TOUCHING = {"open", "os.mkdir", "os.link", "os.remove", "os.rename", "os.rmdir"}
@@ -26,7 +27,7 @@ def source_file(folder):
 
 def checkpoint(folder, where):
     """INTENT, two copies with their acks, DECISION."""
-    store.write_store_id(where.store)
+    store.identify(where.home)
     store.write_intent(where, {"ckpt": CKPT, "step": 40})
     for copy in (0, 1):
         source = packed.read_header(os.path.join(folder, "source"))
@@ -56,19 +57,23 @@ def find(where):
     if not gone:
         for shard, copies in store.read_acks(where).items():
             for copy, ack in copies.items():
-                raw = store.read_bounded(where.index(shard, copy), index.MAX_INDEX_BYTES)
+                raw = where.store.get(where.index(shard, copy), limit=index.MAX_INDEX_BYTES)
                 parsed = index.parse(raw)
                 if store.hashlib.sha256(raw).hexdigest() != ack.idx_sha256:
                     problems.append(f"ack {shard}.r{copy} names another index")
                 chunks = [chunk for tensor in parsed.tensors for chunk in tensor.chunks]
-                if any(os.path.getsize(where.chunk(copy, chunk.sha256)) != chunk.length for chunk in chunks):
+                root = where.store.address
+                sizes = [
+                    os.path.getsize(os.path.join(root, where.chunk(copy, chunk.sha256))) for chunk in chunks
+                ]
+                if sizes != [chunk.length for chunk in chunks]:
                     problems.append("an acked copy lacks a chunk")
     return {"exists": exists, "gone": gone, "decided": decision is not None, "problems": problems}
 
 
 def run(folder, scenario, die_at):
     """Run the scenario in a child that dies at its n-th touching call; true when it came to its end."""
-    where = store.CheckpointDir(os.path.join(folder, "root", "store"), CKPT)
+    where = store.CheckpointDir(open_home(os.path.join(folder, "root", "store")), CKPT)
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -90,7 +95,7 @@ def main(base, scenario):
         folder = os.path.join(base, str(die_at))
         os.makedirs(os.path.join(folder, "root"))
         source_file(folder)
-        where = store.CheckpointDir(os.path.join(folder, "root", "store"), CKPT)
+        where = store.CheckpointDir(open_home(os.path.join(folder, "root", "store")), CKPT)
         if scenario == "collect":
             checkpoint(folder, where)
         finished = run(folder, scenario, die_at)

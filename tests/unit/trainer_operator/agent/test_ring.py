@@ -5,7 +5,7 @@ import os
 import pytest
 
 from trainer_operator.agent import packed, ring
-from trainer_operator.agent.store import Malformed
+from trainer_operator.agent.records import Malformed
 
 
 def snapshot(folder, step, ps_epoch=1, data=b"abc"):

@@ -35,6 +35,8 @@ def test_settings_are_read():
         ("TRAINER_INDEX", "-1", "TRAINER_INDEX is '-1'"),
         ("TRAINER_AGENT_PORT", "http", "TRAINER_AGENT_PORT is 'http'"),
         ("TRAINER_STORE", "relative/path", "must be an absolute directory"),
+        ("TRAINER_STORE", "gs://bucket/t", "TRAINER_STORE: 'gs://bucket/t' names no store"),
+        ("TRAINER_STORE", "s3://bucket/../t", "could leave the store"),
         ("TRAINER_OPERATOR_URLS", "http://a", "only https:// is allowed"),
     ],
 )

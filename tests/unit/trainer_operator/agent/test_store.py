@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -13,6 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer_operator.agent import index, packed, store
+from trainer_operator.agent.backends import Home, NotFound, RetryingStore, StoreChanged, open_home
+from trainer_operator.agent.backends.file import FileStore
+from trainer_operator.agent.records import Malformed
 from trainer_operator.agent.store import Ack, CheckpointDir
 
 CKPT = "000000000040-e2-00ab"
@@ -21,7 +25,15 @@ TENSORS = {"w": b"0123456789" * 100, "layer/b": b"bias", "empty": b""}
 
 @pytest.fixture
 def where(tmp_path):
-    return CheckpointDir(str(tmp_path / "root" / "store"), CKPT)
+    return CheckpointDir(home(tmp_path), CKPT)
+
+
+def home(tmp_path):
+    return open_home(str(tmp_path / "root" / "store"))
+
+
+def file_of(where, key):
+    return Path(where.store.address) / key
 
 
 def packed_file(folder, tensors=None, *, step=40):
@@ -81,7 +93,7 @@ def test_two_deciders_at_once_get_one_outcome(tmp_path):
     """DE1, IV2: first wins, the other one reads and follows."""
     outcomes = set()
     for number in range(60):
-        where = CheckpointDir(str(tmp_path / "root" / "store"), f"{number:012d}-e2-00ab")
+        where = CheckpointDir(home(tmp_path), f"{number:012d}-e2-00ab")
         write_copy(where, tmp_path, step=40)
         barrier = threading.Barrier(2)
         found = []
@@ -108,7 +120,7 @@ def test_a_late_ack_after_an_abort_changes_nothing(where, tmp_path):
     aborted = store.decide_abort(where, step=40, epoch=2, reason="Timeout", nonce="one")
     write_copy(where, tmp_path)
     assert commit(where, nonce="two") == aborted
-    assert store.committed(where.store) == []
+    assert store.committed(where.home) == []
     with pytest.raises(index.NotRestorable, match="was aborted: Timeout"):
         index.check_restorable(where, 0)
 
@@ -143,7 +155,7 @@ def test_acks_of_another_step_or_epoch_do_not_count(where, tmp_path):
 def test_an_ack_whose_index_is_missing_or_torn_does_not_count(where, tmp_path):
     """QR3, IV1: the word of a record that lost its object is worth nothing."""
     write_copy(where, tmp_path)
-    path = Path(where.index(0, 0))
+    path = file_of(where, where.index(0, 0))
     raw = path.read_bytes()
     path.chmod(0o640)
     path.write_bytes(raw[:-7])
@@ -165,11 +177,11 @@ def test_a_malformed_decision_is_neither_commit_nor_overwritten(where, tmp_path)
         b'{"v":1,"outcome":"maybe"}',
         b'{"v":1,"outcome":"commit"}',
     ):
-        Path(where.record("DECISION")).write_bytes(raw)
-        with pytest.raises(store.Malformed):
+        file_of(where, where.record("DECISION")).write_bytes(raw)
+        with pytest.raises(Malformed):
             commit(where)
-        assert store.committed(where.store) == []
-        assert Path(where.record("DECISION")).read_bytes() == raw
+        assert store.committed(where.home) == []
+        assert file_of(where, where.record("DECISION")).read_bytes() == raw
 
 
 @given(cut=st.integers(min_value=0, max_value=10_000))
@@ -178,7 +190,7 @@ def test_a_torn_index_is_refused_at_every_length(cut):
     """CP12, CK5."""
     raw = example_index()
     torn = raw[: cut % len(raw)]
-    with pytest.raises(store.Malformed):
+    with pytest.raises(Malformed):
         index.parse(torn)
 
 
@@ -194,17 +206,17 @@ def example_index():
 @settings(max_examples=200, deadline=None)
 def test_any_bytes_are_an_index_or_malformed(raw):
     """CK5: hostile content never raises anything else."""
-    with pytest.raises(store.Malformed):
+    with pytest.raises(Malformed):
         index.parse(raw)
 
 
 @pytest.mark.parametrize("name", ["", "/etc/passwd", "a/../b", "..", "a\nb", "a\\b", "x" * 1025])
 def test_names_that_could_climb_are_refused(tmp_path, name):
     """CK5, TN10."""
-    with pytest.raises(store.Malformed):
+    with pytest.raises(Malformed):
         packed_file(tmp_path, {name: b"data"})
     raw = example_index().replace(b'"t1"', json.dumps(name).encode())
-    with pytest.raises(store.Malformed):
+    with pytest.raises(Malformed):
         index.parse(raw)
 
 
@@ -214,14 +226,14 @@ def test_names_that_could_climb_are_refused(tmp_path, name):
 def test_ids_of_another_form_are_refused(tmp_path, ckpt):
     """TN10."""
     with pytest.raises(store.BadId):
-        CheckpointDir(str(tmp_path), ckpt)
+        CheckpointDir(home(tmp_path), ckpt)
 
 
 def test_a_link_in_place_of_an_index_is_not_followed(where, tmp_path):
     """TN10: no symlinks."""
     write_copy(where, tmp_path)
     commit(where)
-    path = Path(where.index(0, 0))
+    path = file_of(where, where.index(0, 0))
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_bytes(path.read_bytes())
     path.unlink()
@@ -235,7 +247,7 @@ def test_a_damaged_copy_is_passed_over_for_a_good_one(where, tmp_path):
     for copy in (0, 1):
         write_copy(where, tmp_path, copy=copy)
     commit(where, copies=2)
-    chunk = Path(where.chunk(0, hashlib.sha256(TENSORS["w"]).hexdigest()))
+    chunk = file_of(where, where.chunk(0, hashlib.sha256(TENSORS["w"]).hexdigest()))
     damaged = bytearray(chunk.read_bytes())
     damaged[3] ^= 1
     chunk.chmod(0o640)
@@ -247,7 +259,7 @@ def test_a_damaged_copy_is_passed_over_for_a_good_one(where, tmp_path):
     assert checked > 0
     assert [line.split(":")[0] for line in bad] == ["shard 0 copy 0"]
     chunk.unlink()
-    Path(where.chunk(1, hashlib.sha256(TENSORS["w"]).hexdigest())).unlink()
+    file_of(where, where.chunk(1, hashlib.sha256(TENSORS["w"]).hexdigest())).unlink()
     with pytest.raises(index.NotRestorable, match="no usable copy"):
         index.check_restorable(where, 0)
 
@@ -258,9 +270,9 @@ def test_large_tensors_are_cut_into_chunks_of_16_mib(where, tmp_path):
     source = packed_file(tmp_path, {"big": data})
     sha256, size = index.write_copy(where, source, shard=0, copy=0, epoch=2)
     assert size == len(data)
-    parsed = index.parse(Path(where.index(0, 0)).read_bytes())
+    parsed = index.parse(file_of(where, where.index(0, 0)).read_bytes())
     assert [chunk.length for chunk in parsed.tensors[0].chunks] == [index.CHUNK_BYTES, 4]
-    assert hashlib.sha256(Path(where.index(0, 0)).read_bytes()).hexdigest() == sha256
+    assert hashlib.sha256(file_of(where, where.index(0, 0)).read_bytes()).hexdigest() == sha256
 
 
 def test_a_copy_written_again_is_left_as_it_is_but_other_content_is_refused(where, tmp_path):
@@ -269,15 +281,6 @@ def test_a_copy_written_again_is_left_as_it_is_but_other_content_is_refused(wher
     assert write_copy(where, tmp_path) == first
     with pytest.raises(store.StoreError, match="exists with other content"):
         index.write_copy(where, packed_file(tmp_path, {"w": b"other"}), shard=0, copy=0, epoch=2)
-
-
-def test_create_if_absent_keeps_the_first_content_and_leaves_no_temporary_file(tmp_path):
-    """DE1, BK: link, never rename."""
-    path = tmp_path / "deep" / "record"
-    assert store.create_if_absent(str(path), b"first")
-    assert not store.create_if_absent(str(path), b"second")
-    assert path.read_bytes() == b"first"
-    assert os.listdir(path.parent) == ["record"]
 
 
 def test_collect_without_a_decision_is_refused(where, tmp_path):
@@ -292,19 +295,76 @@ def test_a_collected_checkpoint_does_not_exist(where, tmp_path):
     """CK1."""
     write_copy(where, tmp_path)
     commit(where)
-    assert store.committed(where.store) == [CKPT]
+    assert store.committed(where.home) == [CKPT]
     assert store.collect(where) > 0
     assert store.collect(where) == 0
-    assert store.committed(where.store) == []
+    assert store.committed(where.home) == []
     with pytest.raises(index.NotRestorable, match="tombstone"):
         index.check_restorable(where, 0)
 
 
+def test_collect_leaves_what_is_not_ours(where, tmp_path):
+    """GC7, FC04: a file that somebody put there is no part of the checkpoint."""
+    write_copy(where, tmp_path)
+    commit(where)
+    foreign = file_of(where, where.record("notes.txt"))
+    foreign.write_text("mine")
+    store.collect(where)
+    assert foreign.read_text() == "mine"
+    assert sorted(os.listdir(foreign.parent)) == ["DECISION", "GC", "notes.txt"]
+
+
+def test_collect_removes_temporary_files_of_writers_that_died(where, tmp_path):
+    """FC10: they are never listed, and gone after the sweep."""
+    write_copy(where, tmp_path)
+    commit(where)
+    torn = file_of(where, where.record("c0/ab/.tmp-torn"))
+    torn.parent.mkdir(exist_ok=True)
+    torn.write_bytes(b"half")
+    assert torn.name not in str(where.store.list(where.prefix))
+    store.collect(where)
+    assert sorted(os.listdir(torn.parents[2])) == ["DECISION", "GC"]
+
+
 def test_the_store_id_is_made_once(tmp_path):
     """CK7."""
-    first = store.write_store_id(str(tmp_path / "trainer-a"))
+    first = store.identify(open_home(str(tmp_path / "trainer-a")))
     assert len(first) == 32
-    assert store.write_store_id(str(tmp_path / "trainer-b")) == first
+    assert store.identify(open_home(str(tmp_path / "trainer-b"))) == first
+    assert store.identify(open_home(str(tmp_path / "trainer-b")), expected=first) == first
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_another_store_than_expected_is_refused_and_gets_no_id(tmp_path, there):
+    """CK7, PB4: an empty or a foreign volume is mounted where the old one was."""
+    other = open_home(str(tmp_path / "trainer-a"))
+    if there:
+        store.identify(other)
+    with pytest.raises(StoreChanged, match="instead of ffffffff" if there else "has no STORE record"):
+        store.identify(other, expected="f" * 32)
+    assert os.listdir(tmp_path) == (["STORE"] if there else [])
+
+
+def test_a_copy_is_not_acked_when_the_store_lost_a_chunk(tmp_path):
+    """IV11, QR3: a write that was answered but not kept is found before anybody relies on it."""
+    place = Home(LosesChunks(FileStore(str(tmp_path / "root"))), "store")
+    where = CheckpointDir(place, CKPT)
+    with pytest.raises(NotFound):
+        write_copy(where, tmp_path)
+    assert store.read_acks(where) == {}
+    with pytest.raises(store.QuorumNotReached):
+        commit(where)
+
+
+class LosesChunks(RetryingStore):
+    """Says yes to every chunk and keeps none."""
+
+    def __init__(self, inner):
+        super().__init__(inner, pause=lambda _: None, rng=random.Random(1))
+
+    def create(self, key, data):
+        if "/c0/" not in key:
+            super().create(key, data)
 
 
 def test_a_server_reads_its_own_shard_and_a_trainer_any():
