@@ -36,6 +36,18 @@ class CheckpointState(StrEnum):
 
 
 STATE_ORDER = tuple(CheckpointState)
+STORE_PROBLEMS = frozenset(
+    {
+        "BadAddress",
+        "Full",
+        "NoConditionalWrites",
+        "NoRights",
+        "StoreChanged",
+        "Throttled",
+        "Unreachable",
+    }
+)
+"""Reasons of a condition that tell of the store and not of this checkpoint; agents name them."""
 
 
 class CheckpointHealth(StrEnum):

@@ -21,9 +21,15 @@ def store_id(operation: str, ckpt: str) -> str:
 
 
 def save(
-    status: CheckpointStatus, holders: Iterable[Holder], *, pause: bool, replication: int, world: int
+    status: CheckpointStatus,
+    holders: Iterable[Holder],
+    *,
+    pause: bool,
+    replication: int,
+    world: int,
+    store: str = "",
 ) -> Orders:
-    """Have every holder save its shard at the target step."""
+    """Have every holder save its shard at the target step, in the store of that id if it is known (CK7)."""
     holders = tuple(holders)
     ckpt = status.id or ""
     intent = {
@@ -43,12 +49,15 @@ def save(
             "world": world,
             "pause": pause,
             "intent": intent,
+            "storeId": store,
         }
         orders[holder.member] = (Directive(save_id(ckpt), "Checkpoint", args),)
     return orders
 
 
-def decide(status: CheckpointStatus, *, commit: bool, reason: str, replication: int) -> Directive:
+def decide(
+    status: CheckpointStatus, *, commit: bool, reason: str, replication: int, store: str = ""
+) -> Directive:
     """Have an agent write the DECISION, create-if-absent; the first one wins (DE1)."""
     ckpt = status.id or ""
     outcome = "commit" if commit else "abort"
@@ -65,11 +74,12 @@ def decide(status: CheckpointStatus, *, commit: bool, reason: str, replication: 
             "step": status.step or 0,
             "epoch": status.epoch or 0,
             "nonce": f"{ckpt}-{outcome}",
+            "storeId": store,
         },
     )
 
 
-def abort_missed(ckpt: str, *, epoch: int) -> Directive:
+def abort_missed(ckpt: str, *, epoch: int, store: str = "") -> Directive:
     """Have an agent abort a target that was missed, so that nothing undecided stays in the store."""
     args = {
         "op": "decide",
@@ -81,10 +91,11 @@ def abort_missed(ckpt: str, *, epoch: int) -> Directive:
         "step": int(ckpt.split("-", maxsplit=1)[0]),
         "epoch": epoch,
         "nonce": f"{ckpt}-abort",
+        "storeId": store,
     }
     return Directive(store_id("abort", ckpt), "Store", args)
 
 
-def collect(ckpt: str) -> Directive:
-    """Have an agent write the tombstone and delete the data (CS5)."""
-    return Directive(store_id("collect", ckpt), "Store", {"op": "collect", "ckpt": ckpt})
+def collect(ckpt: str, *, store: str = "") -> Directive:
+    """Have an agent write the tombstone and delete the data, in the store that has it (CS5, CK7)."""
+    return Directive(store_id("collect", ckpt), "Store", {"op": "collect", "ckpt": ckpt, "storeId": store})

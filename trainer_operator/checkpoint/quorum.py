@@ -1,10 +1,14 @@
 """Who saves what, and when that is enough (QR1, QR2)."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from trainer_operator.api.checkpoint import STORE_PROBLEMS
 from trainer_operator.topology.beat import Ack
 from trainer_operator.topology.members import MemberId
+
+_TOLD = re.compile(r"([A-Za-z]{1,64}): (.+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +67,12 @@ def is_impossible(acks: Iterable[Ack], *, shards: int, replication: int) -> bool
         if not ack.ok and 0 <= ack.shard < shards:
             failed[ack.shard].add(ack.copy)
     return any(replication - len(copies) < majority(replication) for copies in failed)
+
+
+def store_problem(acks: Iterable[Ack]) -> tuple[str, str] | None:
+    """Return what agents say is wrong with the store, as a reason and a sentence; None when it is something else."""
+    for ack in acks:
+        told = _TOLD.fullmatch(ack.error or "") if not ack.ok else None
+        if told is not None and told.group(1) in STORE_PROBLEMS:
+            return told.group(1), told.group(2)
+    return None

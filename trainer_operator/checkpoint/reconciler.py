@@ -34,6 +34,7 @@ from trainer_operator.checkpoint.quorum import (
     holders_of,
     is_impossible,
     shard_count,
+    store_problem,
 )
 from trainer_operator.checkpoint.retention import Kept, to_forget, to_retire
 from trainer_operator.checkpoint.state import Facts, Move, Order, Outcome, step
@@ -228,6 +229,15 @@ class CheckpointReconciler:
             )
         return found
 
+    def store_of(self, trainer: Trainer) -> str:
+        """Return the id of the store that the Trainer's newest committed checkpoint lies in (CK7)."""
+        statuses = [
+            obj.get("status") or {} for obj in self._checkpoints.by_index(OWNER_UID, trainer.metadata.uid)
+        ]
+        committed = [status for status in statuses if status.get("state") == CheckpointState.COMMITTED]
+        newest = max(committed, key=lambda status: status.get("step") or 0, default={})
+        return str(newest.get("storeId") or "")
+
     async def _forget_old(self, trainer: Trainer) -> None:
         for name in to_forget(self.siblings(trainer)):
             try:
@@ -263,6 +273,7 @@ class _View:
         now = self._reconciler.now()
         acks = [ack for _, ack in self._reconciler.members.acks(self.trainer.metadata.uid, status.id or "-")]
         shards = status.shards or 1
+        problem = store_problem(acks)
         created, staged = self.checkpoint.metadata.creation_timestamp, status.staging_started_at
         policy = self.trainer.spec.checkpoint
         name = self.checkpoint.metadata.name
@@ -278,6 +289,8 @@ class _View:
             impossible=is_impossible(acks, shards=shards, replication=self.replication),
             commit_failed=self._failed_tries(orders.store_id(Outcome.COMMIT, status.id or "-"))
             >= COMMIT_TRIES,
+            abort_failed=self._failed_tries(orders.store_id(Outcome.ABORT, status.id or "-")) >= COMMIT_TRIES,
+            failure=problem[0] if problem is not None else "CopiesFailed",
             age=(now - created).total_seconds() if created is not None else 0.0,
             staged_for=(now - staged).total_seconds() if staged is not None else 0.0,
             staging_timeout=float(policy.staging_timeout_seconds) if policy is not None else 600.0,
@@ -302,7 +315,7 @@ class _View:
                 type="Aborted",
                 status="True",
                 reason=reason,
-                message="no member restores from it; the next one is taken in time",
+                message=self._why(reason),
                 generation=self.checkpoint.metadata.generation,
                 now=now,
             )
@@ -311,6 +324,7 @@ class _View:
     def orders(self, status: CheckpointStatus, move: Move) -> orders.Orders:
         """Return what the agents are told."""
         wanted: orders.Orders = {}
+        store = self._reconciler.store_of(self.trainer)
         if move.order is Order.SAVE:
             wanted = orders.save(
                 status,
@@ -318,24 +332,40 @@ class _View:
                 pause=self._pauses(),
                 replication=self.replication,
                 world=len(self._in_epoch),
+                store=store,
             )
         executor = self.executor()
         if executor is None:
             return wanted
-        store = []
-        if move.order is Order.COMMIT:
-            store.append(orders.decide(status, commit=True, reason="Quorum", replication=self.replication))
-        elif move.order is Order.ABORT:
-            store.append(
-                orders.decide(status, commit=False, reason=move.reason, replication=self.replication)
+        told = []
+        if move.order in {Order.COMMIT, Order.ABORT}:
+            commit = move.order is Order.COMMIT
+            reason = "Quorum" if commit else move.reason
+            told.append(
+                orders.decide(status, commit=commit, reason=reason, replication=self.replication, store=store)
             )
         elif move.order is Order.COLLECT:
-            store.append(orders.collect(status.id or ""))
+            told.append(orders.collect(status.id or "", store=status.store_id or store))
         if status.state in OPEN:
-            store += [orders.abort_missed(missed, epoch=status.epoch or 0) for missed in status.missed]
-        if store:
-            wanted[executor] = (*wanted.get(executor, ()), *map(self._again, store))
+            told += [
+                orders.abort_missed(missed, epoch=status.epoch or 0, store=store) for missed in status.missed
+            ]
+        if told:
+            wanted[executor] = (*wanted.get(executor, ()), *map(self._again, told))
         return wanted
+
+    def _why(self, reason: str) -> str:
+        """Say for people why it was given up; of a store's problem the agent's own sentence."""
+        acks = [
+            ack
+            for _, ack in self._reconciler.members.acks(
+                self.trainer.metadata.uid, self.checkpoint.status.id or "-"
+            )
+        ]
+        problem = store_problem(acks)
+        if problem is not None and problem[0] == reason:
+            return problem[1]
+        return "no member restores from it; the next one is taken in time"
 
     def _pauses(self) -> bool:
         """Whether members wait at its step: only while the change that asked for it is under way.
@@ -399,6 +429,7 @@ class _View:
         status.bytes = size if isinstance(size, int) and 0 <= size <= INT64_MAX else 0
         status.size = human_size(status.bytes)
         status.digest = str(value.get("digest") or "")[:128] or None
+        status.store_id = str(value.get("storeId") or "")[:64] or None
         status.committed_at = now
         status.health = CheckpointHealth.HEALTHY
 

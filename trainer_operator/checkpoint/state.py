@@ -51,6 +51,10 @@ class Facts:
     impossible: bool = False
     commit_failed: bool = False
     """Agents tried to write the commit, and failed, as often as they may."""
+    abort_failed: bool = False
+    """The same of the abort."""
+    failure: str = "CopiesFailed"
+    """Why copies could not be made."""
     age: float = 0.0
     staged_for: float = 0.0
     pending_timeout: float = 60.0
@@ -107,8 +111,11 @@ def _staging(facts: Facts) -> Move:
         return Move(CheckpointState.STAGING, Order.ABORT, reason="CommitFailed")
     if facts.quorum:
         return Move(CheckpointState.STAGING, Order.COMMIT)
+    if facts.impossible and facts.abort_failed:
+        # The store takes no record. Without a majority of copies nobody will ever commit, so none is needed.
+        return Move(CheckpointState.GARBAGE_COLLECTED, reason=facts.failure)
     if facts.impossible:
-        return Move(CheckpointState.STAGING, Order.ABORT, reason="CopiesFailed")
+        return Move(CheckpointState.STAGING, Order.ABORT, reason=facts.failure)
     if facts.current_epoch != facts.epoch:
         return Move(CheckpointState.STAGING, Order.ABORT, reason="EpochEnded")
     if facts.staged_for >= facts.staging_timeout:

@@ -5,7 +5,7 @@ a leader that died in between is followed by one that creates the same object.
 """
 
 from trainer_operator.api.bucket import S3Bucket, parse_bucket
-from trainer_operator.api.checkpoint import CheckpointReason
+from trainer_operator.api.checkpoint import STORE_PROBLEMS, CheckpointReason
 from trainer_operator.api.status import AT_REST, CheckpointInFlight, LastCheckpoint
 from trainer_operator.trainer.draft import CreateCheckpoint, Draft
 from trainer_operator.trainer.membership import (
@@ -42,9 +42,20 @@ def follow(draft: Draft) -> None:
 
 
 def can_store(draft: Draft) -> bool:
-    """Whether the Trainer has a bucket that members can write to: a claim or a directory in this version."""
+    """Whether members can write to the Trainer's bucket, as far as the spec tells: s3:// needs a Secret with keys."""
     policy = draft.observed.trainer.spec.checkpoint
-    return policy is not None and not isinstance(parse_bucket(policy.bucket), S3Bucket)
+    if policy is None:
+        return False
+    return policy.credentials_secret is not None or not isinstance(parse_bucket(policy.bucket), S3Bucket)
+
+
+def store_problem(draft: Draft) -> tuple[str, str] | None:
+    """Return what is wrong with the store, as a reason and a sentence, if the last attempt failed for it (PB4)."""
+    ended = [c for c in draft.observed.checkpoints if not c.open]
+    last = max(ended, key=lambda c: c.sequence, default=None)
+    if last is None or last.abort_reason not in STORE_PROBLEMS:
+        return None
+    return last.abort_reason, last.abort_message
 
 
 def request_when_due(draft: Draft) -> None:

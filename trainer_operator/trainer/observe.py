@@ -88,12 +88,22 @@ def checkpoint_view(obj: Mapping[str, Any]) -> CheckpointView:
         state=status.get("state") or "",
         health=status.get("health") or "Unknown",
         reason=(obj.get("spec") or {}).get("reason") or "",
+        abort_reason=_of_abort(status, "reason"),
+        abort_message=_of_abort(status, "message"),
         sequence=int(digits) if digits.isdecimal() else 0,
         committed_at=_time(committed),
         aborted=any(
             c.get("type") == "Aborted" and c.get("status") == "True" for c in status.get("conditions") or ()
         ),
     )
+
+
+def _of_abort(status: Mapping[str, Any], field: str) -> str:
+    """Return a field of the condition that says why a checkpoint was given up; empty when it was not."""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "Aborted" and condition.get("status") == "True":
+            return str(condition.get(field) or "")
+    return ""
 
 
 def _time(value: str | None) -> datetime | None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainer_operator.api import names
-from trainer_operator.api.bucket import ClaimBucket, FileBucket, parse_bucket
+from trainer_operator.api.bucket import ClaimBucket, FileBucket, S3Bucket, parse_bucket
 from trainer_operator.api.meta import API_VERSION, ApiModel
 from trainer_operator.api.pod import SecurityContext
 from trainer_operator.api.topology import RoleSettings
@@ -22,6 +22,8 @@ from trainer_operator.trainer.volumes import claim_of
 
 AGENT_FOLDER = "/trainer/agent"
 STORE_MOUNT = "/trainer/checkpoints"
+CREDENTIALS_MOUNT = "/trainer/store-credentials"
+"""Where the Secret with the keys of a bucket appears; the operator never reads it (TN3)."""
 VOLUME_MOUNT = "/trainer/volume"
 """Where a member's own volume appears (topology.storage)."""
 TOKEN_FOLDER = "/var/run/secrets/trainer-operator"  # noqa: S105 - a path, not a secret
@@ -98,7 +100,7 @@ def owner_reference(trainer: Trainer) -> dict[str, Any]:
 
 
 def store_directory(trainer: Trainer) -> str:
-    """Return the directory of this Trainer's checkpoints as its pods see it; empty without one (CK layout)."""
+    """Return where this Trainer's checkpoints are, as its pods see it; empty without a store (CK layout)."""
     checkpoint = trainer.spec.checkpoint
     if checkpoint is None:
         return ""
@@ -107,8 +109,8 @@ def store_directory(trainer: Trainer) -> str:
             root = STORE_MOUNT
         case FileBucket(path):
             root = path
-        case _:
-            return ""  # object stores need the store client of a later version; a condition says so
+        case S3Bucket(bucket, inside):
+            root = f"s3://{bucket}/{inside}".rstrip("/")
     folder = f"{trainer.metadata.name}-{trainer.metadata.uid[:8]}"
     return "/".join(part for part in (root, checkpoint.prefix, trainer.metadata.namespace, folder) if part)
 
@@ -136,6 +138,8 @@ def _trainer_container(
         {"name": "trainer-agent", "mountPath": AGENT_FOLDER},
         {"name": "trainer-token", "mountPath": TOKEN_FOLDER, "readOnly": True},
     ]
+    if _credentials(trainer) is not None:
+        mounts.append({"name": "trainer-store", "mountPath": CREDENTIALS_MOUNT, "readOnly": True})
     if _claim(trainer) is not None:
         mounts.append({"name": "trainer-checkpoints", "mountPath": STORE_MOUNT})
     if spec.topology.storage is not None:
@@ -185,6 +189,7 @@ def _environment(
     for source in (snapshot.spec.env_vars if snapshot is not None else None, trainer.spec.env, role.env):
         for variable in source or ():
             by_name[variable.name] = _wire(variable)
+    keys = {"TRAINER_STORE_CREDENTIALS": CREDENTIALS_MOUNT} if _credentials(trainer) is not None else {}
     ours: Mapping[str, str] = {
         "TRAINER_NAME": trainer.metadata.name,
         "TRAINER_NAMESPACE": trainer.metadata.namespace or "",
@@ -200,6 +205,7 @@ def _environment(
         "TRAINER_VOLUME_DIR": VOLUME_MOUNT if trainer.spec.topology.storage is not None else "",
         "TRAINER_AGENT_PORT": str(AGENT_PORT),
         "TRAINER_GRACE_SECONDS": str(trainer.spec.topology.pod_spec.termination_grace_period_seconds),
+        **keys,
     }
     fields = {
         "TRAINER_POD_NAME": "metadata.name",
@@ -221,6 +227,9 @@ def _volumes(trainer: Trainer, own_claim: str | None) -> list[dict[str, Any]]:
         {"name": "trainer-agent", "emptyDir": {}},
         {"name": "trainer-token", "projected": {"sources": [{"serviceAccountToken": token}]}},
     ]
+    credentials = _credentials(trainer)
+    if credentials is not None:
+        volumes.append({"name": "trainer-store", "secret": {"secretName": credentials}})
     claim = _claim(trainer)
     if claim is not None:
         volumes.append({"name": "trainer-checkpoints", "persistentVolumeClaim": {"claimName": claim}})
@@ -242,6 +251,14 @@ def _claim(trainer: Trainer) -> str | None:
     checkpoint = trainer.spec.checkpoint
     bucket = parse_bucket(checkpoint.bucket) if checkpoint is not None else None
     return bucket.claim if isinstance(bucket, ClaimBucket) else None
+
+
+def _credentials(trainer: Trainer) -> str | None:
+    """Return the Secret with the keys of the bucket, in the Trainer's own namespace (TN1)."""
+    checkpoint = trainer.spec.checkpoint
+    if checkpoint is None or not isinstance(parse_bucket(checkpoint.bucket), S3Bucket):
+        return None
+    return checkpoint.credentials_secret
 
 
 def _node_selector(trainer: Trainer, role: RoleSettings) -> dict[str, str]:

@@ -68,6 +68,8 @@ class CheckpointView:
     sequence: int
     committed_at: datetime | None = None
     aborted: bool = False
+    abort_reason: str = ""
+    abort_message: str = ""
 
     @property
     def open(self) -> bool:

@@ -10,6 +10,7 @@ COMMITTED, COLLECTED = CheckpointState.COMMITTED, CheckpointState.GARBAGE_COLLEC
 STATES = st.sampled_from([None, *CheckpointState])
 ABORT_REASONS = {
     "CopiesFailed",
+    "NoRights",
     "EpochEnded",
     "StagingTimeout",
     "TargetPassed",
@@ -29,6 +30,8 @@ FACTS = st.builds(
     quorum=st.booleans(),
     impossible=st.booleans(),
     commit_failed=st.booleans(),
+    abort_failed=st.booleans(),
+    failure=st.sampled_from(["CopiesFailed", "NoRights"]),
     age=st.floats(0, 1e6),
     staged_for=st.floats(0, 1e6),
     outcome=st.none() | st.sampled_from(Outcome),
@@ -89,7 +92,22 @@ def test_every_abort_says_why(facts):
     if move.order is Order.ABORT:
         assert move.reason in ABORT_REASONS
     if move.state is COLLECTED and facts.state is not COLLECTED:
-        assert move.reason in {"PendingTimeout", "TrainerEnded", "Aborted", "Retention"}
+        undecided = facts.state is CheckpointState.STAGING and facts.outcome is None
+        expected = (
+            {"CopiesFailed", "NoRights"}
+            if undecided
+            else {"PendingTimeout", "TrainerEnded", "Aborted", "Retention"}
+        )
+        assert move.reason in expected
+
+
+@given(FACTS)
+def test_without_a_decision_only_what_nobody_can_commit_is_given_up(facts):
+    """IV1, IV2, IV7: a majority of the copies failed, and the store takes no record."""
+    if facts.state is CheckpointState.STAGING and facts.outcome is None and step(facts).state is COLLECTED:
+        assert facts.impossible
+        assert not facts.quorum
+        assert facts.abort_failed
 
 
 @given(FACTS)

@@ -12,7 +12,23 @@ _BY_REASON: Mapping[tuple[str, str], str] = {
         "CheckpointHealthy",
         "AttemptsFail",
     ): "see the Events of the Checkpoints, and whether the bucket can be written",
-    ("CheckpointHealthy", "StoreNotSupported"): "name a claim or file:/// in spec.checkpoint.bucket",
+    (
+        "CheckpointHealthy",
+        "CredentialsMissing",
+    ): "name a Secret with the keys in spec.checkpoint.credentialsSecret",
+    (
+        "CheckpointHealthy",
+        "NoConditionalWrites",
+    ): "use a store that honours If-None-Match, a claim or file:///",
+    (
+        "CheckpointHealthy",
+        "StoreChanged",
+    ): "mount the volume or name the bucket that held the earlier checkpoints",
+    (
+        "CheckpointHealthy",
+        "NoRights",
+    ): "check the keys in the Secret, or the volume's mode and the pod's user",
+    ("CheckpointHealthy", "Full"): "free space in the store, or raise its quota",
     (
         "Succeeded",
         "BackoffLimitExceeded",

@@ -56,4 +56,17 @@ def test_a_missed_target_is_aborted_at_the_step_that_its_id_names():
 
 def test_a_collection_names_what_it_collects():
     """CS5."""
-    assert orders.collect(CKPT).args == {"op": "collect", "ckpt": CKPT}
+    assert orders.collect(CKPT).args == {"op": "collect", "ckpt": CKPT, "storeId": ""}
+
+
+def test_every_order_names_the_store_that_it_is_meant_for():
+    """CK7: another store that answers at the address gets nothing, and loses nothing."""
+    told = orders.save(STATUS, [Holder(W0, 0, (0,))], pause=False, replication=1, world=1, store="abc")
+    assert told[W0][0].args["storeId"] == "abc"
+    for order in (
+        orders.decide(STATUS, commit=True, reason="Quorum", replication=1, store="abc"),
+        orders.decide(STATUS, commit=False, reason="Timeout", replication=1, store="abc"),
+        orders.abort_missed(CKPT, epoch=3, store="abc"),
+        orders.collect(CKPT, store="abc"),
+    ):
+        assert order.args["storeId"] == "abc"

@@ -8,7 +8,7 @@ from simulation.world import KEY, Operator, World, one_pass, request
 from trainer_operator.api.resources import CHECKPOINTS, TRAINERS
 from trainer_operator.api.status import Phase
 from trainer_operator.checkpoint.reconciler import COMMIT_TRIES, human_size
-from trainer_operator.topology.beat import DirectiveResult
+from trainer_operator.topology.beat import Ack, DirectiveResult
 from trainer_operator.topology.members import MemberId
 
 W0, W1 = MemberId("worker", 0), MemberId("worker", 1)
@@ -259,6 +259,59 @@ async def test_a_commit_that_cannot_be_written_again_and_again_is_given_up(case)
     assert len(tries) >= COMMIT_TRIES
     assert case.status()["state"] == "GarbageCollected"
     assert case.world.store[case.status()["id"]] == "abort"
+
+
+# -- the store
+
+
+def refuse_store(case, error):
+    """Have agents fail every copy and every record, as they do when the store refuses them."""
+
+    def fail(agent):
+        target = agent.target
+        if target is not None and not any(ack.ckpt == target["ckpt"] for ack in agent.acks):
+            agent.acks += [
+                Ack(target["ckpt"], target["shard"], copy, ok=False, error=error) for copy in target["copies"]
+            ]
+
+    case.world._save = fail
+    case.world._store = lambda args: error or "refused"
+
+
+async def test_a_store_that_takes_no_record_ends_the_attempt_with_its_own_words(case):
+    """PB4, IV7: without a majority nobody can ever commit, so no DECISION is needed."""
+    refuse_store(case, "NoConditionalWrites: s3://b/ ignores If-None-Match")
+    await case.ask()
+    await case.run(20)
+    status = case.status()
+    assert status["state"] == "GarbageCollected"
+    (condition,) = status["conditions"]
+    assert (condition["reason"], condition["message"]) == (
+        "NoConditionalWrites",
+        "s3://b/ ignores If-None-Match",
+    )
+    assert case.world.store == {}
+
+
+@pytest.mark.parametrize("error", ["the process ended", "Nonsense: what", "", None, "Full"])
+async def test_words_of_an_agent_that_name_no_problem_of_the_store_are_no_reason(case, error):
+    """PS4: reasons come from a closed list."""
+    refuse_store(case, error)
+    await case.ask()
+    await case.run(20)
+    assert case.status()["conditions"][0]["reason"] == "CopiesFailed"
+
+
+async def test_the_store_of_the_newest_committed_checkpoint_is_expected_by_the_next(case):
+    """CK7."""
+    original = case.world._store
+    case.world._store = lambda args: {**original(args), "storeId": "f00d"}
+    await take(case, 1)
+    assert case.status(ObjectKey(KEY.namespace, "t-c00001"))["storeId"] == "f00d"
+    await case.ask()
+    await case.look()
+    told = case.operator.members.reply(case.world.uid, W0, term=0)["directives"]
+    assert [directive["args"]["storeId"] for directive in told] == ["f00d"]
 
 
 # -- hostile answers

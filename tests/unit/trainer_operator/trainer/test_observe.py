@@ -168,6 +168,13 @@ def test_a_checkpoint_is_open_until_its_outcome_is_known(state, conditions, is_o
     assert view.open is is_open
 
 
+def test_why_a_checkpoint_was_given_up_is_read_from_its_condition():
+    """PB4."""
+    condition = {"type": "Aborted", "status": "True", "reason": "Full", "message": "no room"}
+    view = checkpoint_view({"metadata": {"name": "c"}, "status": {"conditions": [condition]}})
+    assert (view.abort_reason, view.abort_message) == ("Full", "no room")
+
+
 def test_the_time_of_a_commit_is_read_as_a_time():
     view = checkpoint_view({"metadata": {"name": "c"}, "status": {"committedAt": "2026-01-01T00:00:05Z"}})
     assert view.committed_at == datetime(2026, 1, 1, 0, 0, 5, tzinfo=UTC)

@@ -26,8 +26,10 @@ from trainer_operator.api.status import (
     ServerPhase,
     TrainerStatus,
 )
+from trainer_operator.api.trainer import CheckpointPolicy
 from trainer_operator.trainer.draft import Draft
 from trainer_operator.trainer.phase import roll_up
+from trainer_operator.trainer.views import CheckpointView
 
 BOTH = [(WORKER, pod()), (OTHER, pod(OTHER))]
 
@@ -289,6 +291,53 @@ def test_a_condition_tells_how_checkpoints_fare(changes, configured, status, rea
     of = trainer() if configured else with_spec(trainer(), checkpoint=None)
     found = condition(rolled(active("worker:0-1", world=2, **changes), of=of), "CheckpointHealthy")
     assert (found.status, found.reason) == (status, reason)
+
+
+@pytest.mark.parametrize(("secret", "reason"), [(None, "CredentialsMissing"), ("keys", "NoneYet")])
+def test_a_bucket_needs_a_secret(secret, reason):
+    """TN1: said in one sentence, and nothing is asked of agents until it is there."""
+    policy = CheckpointPolicy(bucket="s3://training/runs", credentials_secret=secret)
+    found = condition(rolled(of=with_spec(trainer(), checkpoint=policy)), "CheckpointHealthy")
+    assert found.reason == reason
+    assert ("credentialsSecret" in found.message) is (secret is None)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "reason"),
+    [
+        ([("Full", "the store has no room")], "Full"),
+        ([("StoreChanged", "another store")], "StoreChanged"),
+        ([("Full", "the store has no room"), ("", "")], "NoneYet"),
+        ([("StagingTimeout", "late")], "NoneYet"),
+        ([], "NoneYet"),
+    ],
+)
+def test_what_is_wrong_with_the_store_is_said_at_once_and_until_an_attempt_gets_through(attempts, reason):
+    """PB4: in the words of the agent that met it."""
+    status = active("worker:0-1", world=2)
+    of = with_status(trainer(), status)
+    views = tuple(
+        CheckpointView(
+            name=f"t-c{number:05}",
+            id="",
+            step=1,
+            state="GarbageCollected" if why else "Committed",
+            health="Healthy",
+            reason="Interval",
+            sequence=number,
+            aborted=bool(why),
+            abort_reason=why,
+            abort_message=text,
+        )
+        for number, (why, text) in enumerate(attempts, 1)
+    )
+    seen = observed(of=of, pods=BOTH, agents=[agent(), agent(OTHER)], checkpoints=views)
+    draft = Draft(seen, of.status.model_copy(deep=True))
+    roll_up(draft)
+    found = condition(draft.status, "CheckpointHealthy")
+    assert found.reason == reason
+    if reason == "Full":
+        assert (found.status, found.message) == ("False", "the store has no room")
 
 
 def test_every_condition_names_the_generation_that_it_is_about():

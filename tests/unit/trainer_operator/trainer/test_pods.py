@@ -310,7 +310,8 @@ def test_a_claim_is_mounted_and_the_store_lies_in_it():
         ({"bucket": "claim"}, "/trainer/checkpoints/ns/t-01234567"),
         ({"bucket": "file:///srv/ckpt"}, "/srv/ckpt/ns/t-01234567"),
         ({"bucket": "file:///srv/ckpt/", "prefix": "a/b"}, "/srv/ckpt/a/b/ns/t-01234567"),
-        ({"bucket": "s3://bucket/prefix"}, ""),
+        ({"bucket": "s3://bucket/prefix"}, "s3://bucket/prefix/ns/t-01234567"),
+        ({"bucket": "s3://bucket", "prefix": "a/b"}, "s3://bucket/a/b/ns/t-01234567"),
     ],
 )
 def test_the_directory_of_the_store_is_the_trainers_own(checkpoint, directory):
@@ -322,6 +323,25 @@ def test_the_directory_of_the_store_is_the_trainers_own(checkpoint, directory):
 @pytest.mark.parametrize("bucket", ["file:///srv/ckpt", "s3://bucket"])
 def test_only_a_claim_adds_a_volume(bucket):
     assert "trainer-checkpoints" not in volume_names(manifest({**MINIMAL, "checkpoint": {"bucket": bucket}}))
+
+
+def test_the_keys_of_a_bucket_are_mounted_from_the_trainers_namespace():
+    """TN1, TN3: by name, never read, and out of the way of the training's own AWS variables."""
+    checkpoint = {"bucket": "s3://bucket", "credentialsSecret": "keys"}
+    made = manifest({**MINIMAL, "checkpoint": checkpoint})
+    assert {"name": "trainer-store", "secret": {"secretName": "keys"}} in made["spec"]["volumes"]
+    mount = {"name": "trainer-store", "mountPath": "/trainer/store-credentials", "readOnly": True}
+    assert mount in container(made)["volumeMounts"]
+    assert environment(made)["TRAINER_STORE_CREDENTIALS"]["value"] == "/trainer/store-credentials"
+    assert not [name for name in environment(made) if name.startswith("AWS_")]
+
+
+@pytest.mark.parametrize("bucket", ["file:///srv/ckpt", "claim"])
+def test_a_secret_is_mounted_for_a_bucket_only(bucket):
+    """TN3: nothing is mounted that nobody uses."""
+    made = manifest({**MINIMAL, "checkpoint": {"bucket": bucket, "credentialsSecret": "keys"}})
+    assert "trainer-store" not in volume_names(made)
+    assert "TRAINER_STORE_CREDENTIALS" not in environment(made)
 
 
 def test_the_profile_comes_from_the_snapshot_and_never_from_elsewhere():
