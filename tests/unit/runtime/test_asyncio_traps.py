@@ -25,11 +25,81 @@ def calls(tree):
             yield node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
 
 
-@pytest.mark.parametrize("module", sorted(ROOT.rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+MODULES = pytest.mark.parametrize(
+    "module", sorted(ROOT.rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT))
+)
+
+
+@MODULES
 def test_nothing_that_loses_a_cancel_or_a_task_is_used(module):
     """PY3, PY5, P1: asserted here too, for a lint rule can be switched off in a line."""
     allowed = {"create_task"} if module == ROOT / "tasks.py" else set()
     assert BANNED & set(calls(ast.parse(module.read_text()))) <= allowed
+
+
+def swallowed(tree):
+    """Yield the lines at which a cancel would not be passed on."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ExceptHandler):
+            caught = "BaseException" if node.type is None else ast.unparse(node.type)
+            raises = any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
+            is_kept = node.name is not None and any(
+                isinstance(inner, ast.Assign) and ast.unparse(inner.value) == node.name
+                for inner in ast.walk(node)
+            )
+            if ("BaseException" in caught or "CancelledError" in caught) and not (raises or is_kept):
+                yield node.lineno, caught
+        elif isinstance(node, ast.Try | ast.TryStar):
+            for left in (inner for each in node.finalbody for inner in ast.walk(each)):
+                if isinstance(left, ast.Return | ast.Break | ast.Continue):
+                    yield left.lineno, "finally"
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("suppress"):
+            suppressed = " ".join(map(ast.unparse, node.args))
+            if "Cancelled" in suppressed or "BaseException" in suppressed:
+                yield node.lineno, "suppress"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "try: f()\nexcept: pass",
+        "try: f()\nexcept BaseException: log()",
+        "try: f()\nexcept (OSError, asyncio.CancelledError): pass",
+        "def g():\n  try: f()\n  finally: return 1",
+        "with contextlib.suppress(asyncio.CancelledError): f()",
+    ],
+)
+def test_what_would_swallow_a_cancel_is_found(code):
+    """PY4."""
+    assert list(swallowed(ast.parse(code)))
+
+
+@MODULES
+def test_nothing_swallows_a_cancel(module):
+    """PY4: nor leaves a `finally` early. Where asyncio.run ends for good, there is nobody left to pass it on to."""
+    found = [caught for _, caught in swallowed(ast.parse(module.read_text()))]
+    is_end_of_a_thread = module == ROOT / "leaderelection" / "elector.py"
+    assert found == (["asyncio.CancelledError"] if is_end_of_a_thread else [])
+
+
+TAKEN = {("time", "*"), ("random", "*"), ("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today")}
+
+
+@MODULES
+def test_time_and_chance_are_asked_of_what_was_handed_in(module):
+    """P3, PY10: a module that takes them itself cannot be simulated."""
+    if module == ROOT / "clock.py":
+        return
+    calls_made = {
+        (node.func.value.id, node.func.attr)
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+    }
+    sources = {("random", "Random"), ("random", "SystemRandom")}  # what is handed in, where nothing else was
+    taken = {call for call in calls_made if call in TAKEN or (call[0], "*") in TAKEN}
+    assert taken <= sources
 
 
 @simulated

@@ -7,14 +7,16 @@ import itertools
 import pytest
 import structlog
 
+from runtime.cache import Barrier, Informers
 from runtime.clock import LoopClock
-from runtime.controller import Controller, Result, TerminalError, owner_of
+from runtime.controller import Controller, Result, TerminalError, generation_changed, owner_of
 from runtime.controller.source import BACKGROUND_PRIORITY, ChannelSource
 from runtime.errors import RuntimeFault
 from runtime.fence import LeadershipLost
 from runtime.metrics import Metrics
-from runtime.objects import PODS, ObjectKey, Resource
+from runtime.objects import CONFIGMAPS, PODS, ObjectKey, Resource
 from runtime.tasks import TaskScope
+from runtime.testing.memoryapi import MemoryApi
 from runtime.testing.simloop import simulated
 
 KEY = ObjectKey("ns", "a")
@@ -388,3 +390,52 @@ async def test_watching_children_queues_their_owner():
 
 def pod(name):
     return {"metadata": {"namespace": "ns", "name": name, "resourceVersion": "1"}}
+
+
+@pytest.mark.parametrize("predicate", [None, generation_changed])
+def test_the_echo_of_a_status_write_causes_one_look_at_most_and_no_second_effect(predicate):
+    """RT20, R2, C5: whether the echo is held back by a predicate, or looked at behind a barrier."""
+
+    class Reporting:
+        """Has one effect outside for each generation, and writes down that it had it."""
+
+        def __init__(self, api, informer):
+            self.api, self.informer = api, informer
+            self.barrier = Barrier(informer, clock=LoopClock())
+            self.effects, self.looks, self.waits = [], 0, 0
+
+        async def reconcile(self, request):
+            if not self.barrier.is_open(request.key):
+                self.waits += 1
+                return Result(requeue_after=0.1)
+            self.looks += 1
+            seen = self.informer.get(request.key)
+            generation = seen["metadata"]["generation"]
+            if (seen.get("status") or {}).get("observedGeneration") == generation:
+                return None
+            self.effects.append(generation)
+            written = self.api.log.put(CONFIGMAPS, {**seen, "status": {"observedGeneration": generation}})
+            self.barrier.wrote(request.key, written)
+            return None
+
+    @simulated
+    async def scenario():
+        api, bench = MemoryApi(), Bench(None)
+        informers = Informers(api, clock=bench.clock)
+        informer = informers.informer(CONFIGMAPS)
+        reconciler = Reporting(api, informer)
+        controller = Controller("things", reconciler, clock=bench.clock, metrics=bench.metrics)
+        controller.watch(informer, predicate=predicate)
+        async with TaskScope() as scope:
+            scope.spawn(informers.run(), name="informers")
+            scope.spawn(controller.run(), name="controller")
+            for generation in (1, 2):
+                thing = {"metadata": {"name": "a", "namespace": "ns", "generation": generation}}
+                api.log.put(CONFIGMAPS, thing)
+                controller.trigger(KEY, after=0.01)  # somebody else asks while the echo is on its way
+                await bench.clock.sleep(60)
+                assert reconciler.effects == list(range(1, generation + 1))
+                assert reconciler.looks <= 3 * generation
+            scope.cancel()
+
+    scenario()

@@ -1,9 +1,14 @@
 """Sources and mappings: from a changed object to keys."""
 
+import dataclasses
+import inspect
+import typing
+
 import pytest
 
 from runtime.controller.mapping import own_key, owner_of
 from runtime.controller.predicate import generation_changed
+from runtime.controller.reconciler import Reconciler, Request
 from runtime.controller.source import BACKGROUND_PRIORITY, ChannelSource, InformerSource
 from runtime.objects import ObjectKey, Resource
 
@@ -116,3 +121,16 @@ def test_a_channel_notifies_every_attached_controller():
     channel.attach(other)
     channel.notify(ObjectKey("ns", "a"), after=3, priority=7)
     assert one.calls == other.calls == [("a", 3, 7, "notified by placement")]
+
+
+def test_a_reconciler_is_told_a_key_and_nothing_of_what_happened():
+    """C4."""
+    assert [field.name for field in dataclasses.fields(Request)] == ["key"]
+    assert list(inspect.signature(Reconciler.reconcile).parameters) == ["self", "request"]
+    assert typing.get_type_hints(Reconciler.reconcile)["request"] is Request
+    by_add, by_update, by_delete = Sink(), Sink(), Sink()
+    source(by_add).on_add(obj(), initial=False)
+    source(by_update).on_update(obj(), obj(generation=2))
+    source(by_delete).on_delete(obj(), final_state_unknown=False)
+    keys = [{call[:3] for call in sink.calls} for sink in (by_add, by_update, by_delete)]
+    assert keys == [{("a", 0.0, 0)}] * 3
