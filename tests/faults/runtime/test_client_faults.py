@@ -7,6 +7,7 @@ import pytest
 
 from runtime.client import (
     Client,
+    ClientConfig,
     Conflict,
     NotFound,
     PatchKind,
@@ -58,6 +59,54 @@ async def test_a_server_that_never_answers_ends_no_request_kind_late(api, verb):
         assert failure.value.fault is TransportFault.TIMEOUT
         assert time.monotonic() - started < 4
         assert failure.value.__cause__ is not None
+
+
+@pytest.mark.parametrize("verb", [verb for verb in CALLS if verb != "WATCH"])
+async def test_an_answer_that_stops_half_way_ends_no_request_kind_late(verb):
+    """K8, RT2: headers and half a body have come, the rest never does."""
+    left, serving = asyncio.Event(), []
+
+    async def stop_half_way(reader, writer):
+        serving.append(writer)
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(
+                b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"half":'
+            )
+            await left.wait()
+        except asyncio.IncompleteReadError:
+            pass  # given up before it had asked
+        finally:
+            writer.close()
+            serving.remove(writer)
+
+    async with await asyncio.start_server(stop_half_way, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        async with Client(ClientConfig(f"http://{host}:{port}", timeouts=QUICK)) as client:
+            async with asyncio.timeout(60):
+                with pytest.raises(TransportError) as failure:
+                    await CALLS[verb](client)
+            assert failure.value.fault is TransportFault.TIMEOUT
+        left.set()
+        async with asyncio.timeout(60):
+            while serving:
+                await asyncio.sleep(0.005)
+
+
+async def test_the_environments_proxies_are_not_asked(api, monkeypatch):
+    """K7: a proxy that is meant for the internet would cut watches, and see tokens."""
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    api.log.put(CONFIGMAPS, BODY)
+    async with Client(api.config()) as client:
+        assert (await client.get(CONFIGMAPS, "a", "ns"))["data"] == {"x": "1"}
+        stream = await client.open_watch(
+            CONFIGMAPS, None, params={"resourceVersion": "1"}, timeout_seconds=60
+        )
+        stream.close()
+    assert [request.verb for request in api.requests] == ["GET", "WATCH"]
 
 
 @pytest.mark.parametrize("verb", WRITES)

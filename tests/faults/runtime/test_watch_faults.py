@@ -8,6 +8,7 @@ import pytest
 from runtime.backoff import Backoff
 from runtime.cache import Informers
 from runtime.client import Client, Timeouts
+from runtime.client.stream import WatchSilent
 from runtime.objects import CONFIGMAPS, PODS, SECRETS, ObjectKey
 from runtime.tasks import TaskScope
 from runtime.testing.fakeapi import Answer, FakeApi
@@ -72,6 +73,27 @@ async def test_a_stream_that_a_proxy_swallows_is_left_once_bookmarks_were_seen(a
         await until(lambda: names(informer) == ["a", "b"])
         assert len(api.asked("LIST")) == 1
         assert [request.query["resourceVersion"] for request in api.asked("WATCH")][:2] == ["1", "2"]
+
+
+async def test_a_watch_asks_for_bookmarks_and_an_end_and_is_ended_a_little_after_it(api):
+    """W4, W11: by us, if the server forgets to."""
+    async with Client(api.config(timeouts=Timeouts(watch_grace=0.2))) as client:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        stream = await client.open_watch(CONFIGMAPS, None, params={"resourceVersion": "1"}, timeout_seconds=1)
+        async with asyncio.timeout(60):
+            with pytest.raises(WatchSilent, match="outlived"):
+                async for _ in stream.batches():
+                    pass
+        stream.close()
+        assert loop.time() - begun >= 1.2
+    (asked,) = api.asked("WATCH")
+    assert dict(asked.query) == {
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "timeoutSeconds": "1",
+        "resourceVersion": "1",
+    }
 
 
 async def test_silence_without_bookmarks_is_no_failure(api):

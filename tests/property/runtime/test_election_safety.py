@@ -178,7 +178,7 @@ class Elector:
 )
 @settings(max_examples=400, deadline=None)
 def test_there_are_never_two_unfenced_writers(seed, offsets, trouble, stops, stalls):
-    """L2, L3, L6, L7; RT34, RT35, RT36."""
+    """P5, L2, L3, L6, L7; RT34, RT35, RT36."""
     world = World(Random(seed))
     electors = [
         Elector(world, number, offset=offset, trouble=trouble) for number, offset in enumerate(offsets)

@@ -13,7 +13,7 @@ DELAYS = st.sampled_from([-1.0, 0.0, 0.5, 3.0, 10.0, 1e12])
 
 
 class QueueModel(RuleBasedStateMachine):
-    """Q1, Q2, Q4, Q5, Q6; RT21, RT24.
+    """P5, Q1, Q2, Q4, Q5, Q6; RT21, RT24.
 
     The model keeps dirty keys in one list of (key, priority, due, place) and sorts it whenever it is asked.
     """
