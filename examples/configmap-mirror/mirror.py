@@ -2,7 +2,8 @@
 
 A ConfigMap with the label `mirror.example.com/source=yes` and the annotation `mirror.example.com/to: team-a,team-b`
 is copied into those namespaces and kept equal there. A namespace that leaves the list loses its copy, a deleted
-source all of them. Owners cannot reach over namespaces, so a finalizer holds the source until its copies are gone.
+source all of them, as does one that loses its label. Owners cannot reach over namespaces, so a finalizer holds the
+source until its copies are gone.
 
 A namespace in the list that does not exist is told in an event and tried again.
 """
@@ -81,6 +82,7 @@ class Mirror:
             await self._delete(request.key, copies[namespace])
         if source is None:
             self._written.forget(request.key)
+            await self._let_go(request)
             return None
         if is_leaving:
             await remove_finalizer(self._client, CONFIGMAPS, source, finalizer=FINALIZER)
@@ -102,6 +104,14 @@ class Mirror:
             resource=CONFIGMAPS,
         )
         return Result(requeue_after=_RETRY)
+
+    async def _let_go(self, request: Request) -> None:
+        """Free a ConfigMap that is no source any more: it is out of our cache, but may exist and still be held."""
+        try:
+            left = await self._client.get(CONFIGMAPS, request.name, request.namespace)
+        except NotFound:
+            return
+        await remove_finalizer(self._client, CONFIGMAPS, left, finalizer=FINALIZER)
 
     async def _apply(
         self, key: ObjectKey, source: JsonObject, namespace: str, *, known: JsonObject | None

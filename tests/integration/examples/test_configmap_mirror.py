@@ -98,6 +98,17 @@ async def test_a_namespace_that_leaves_the_list_loses_its_copy(operator, client,
     await becomes(client, namespace, None)
 
 
+async def test_a_source_that_loses_its_label_is_let_go(operator, client, namespace, team):
+    """R6: it has left our cache, and nobody else would take our finalizer off."""
+    await client.create(CONFIGMAPS, source(namespace, to=team, colour="blue"))
+    await becomes(client, team, {"colour": "blue"})
+    unlabelled = {"metadata": {"labels": {"mirror.example.com/source": None}}}
+    await client.patch(CONFIGMAPS, "settings", unlabelled, namespace=namespace)
+    await becomes(client, team, None)
+    await client.delete(CONFIGMAPS, "settings", namespace)
+    await becomes(client, namespace, None)
+
+
 async def test_a_namespace_that_does_not_exist_is_told_in_an_event_and_holds_up_no_other(
     operator, client, namespace, team
 ):
