@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from importlib import metadata
 
 import pytest
 from typer.testing import CliRunner
@@ -31,6 +32,15 @@ def test_a_missing_kubeconfig_is_one_sentence(tmp_path):
     assert answer.returncode == 1
     assert f"kubeconfig {tmp_path / 'none'} cannot be read" in answer.stderr
     assert "Traceback" not in answer.stderr
+
+
+def test_requests_carry_the_products_name_and_version(tmp_path):
+    """K7."""
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(KUBECONFIG)
+    name, _, version = command._client_config(kubeconfig).user_agent.partition("/")
+    assert name == "trainer-operator"
+    assert version == metadata.version("trainer-operator")
 
 
 def test_a_missing_certificate_is_one_sentence(tmp_path):
