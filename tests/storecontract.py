@@ -155,6 +155,6 @@ class StoreContract:
                 ours.create("record", other)
 
 
-def patient(store):
+def patient(store, *, clock=lambda: 0.0, pause=lambda _: None):
     """Wrap a store as the layout uses it, without the pauses."""
-    return RetryingStore(store, pause=lambda _: None, rng=random.Random(7))
+    return RetryingStore(store, clock=clock, pause=pause, rng=random.Random(7))

@@ -206,12 +206,25 @@ def _committed(where: CheckpointDir) -> store.Decision:
     except StoreError as error:
         raise NotRestorable("the DECISION of %s cannot be read: %s" % (where.ckpt, error)) from error
     if decision is None:
-        raise NotRestorable("%s has no DECISION" % where.ckpt)
+        raise NotRestorable("%s has no DECISION%s" % (where.ckpt, _doubt(where)))
     if not decision.committed:
         raise NotRestorable("%s was aborted: %s" % (where.ckpt, decision.reason or "no reason given"))
     if store.is_collected(where):
         raise NotRestorable("%s has a tombstone; its content is being deleted" % where.ckpt)
     return decision
+
+
+def _doubt(where: CheckpointDir) -> str:
+    """Say that the store may be the wrong one, if it looks like that (PB4, CK7)."""
+    try:
+        known = store.store_id(where.home)
+    except StoreError:
+        known = ""
+    return (
+        ""
+        if known
+        else "; %s has no STORE record: is it the store that was used before?" % where.store.address
+    )
 
 
 def _read_index(where: CheckpointDir, shard: int, copy: int, *, sha256: str) -> Index:

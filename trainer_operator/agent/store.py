@@ -161,7 +161,7 @@ def identify(home: Home, *, expected: str = "") -> str:
 
     Raises: StoreChanged when another one is expected; then nothing was written.
     """
-    found = _store_id(home)
+    found = store_id(home)
     if expected and found != expected:
         what = "holds store %s instead of %s" % (found[:8], expected[:8]) if found else "has no STORE record"
         raise StoreChanged(
@@ -171,10 +171,11 @@ def identify(home: Home, *, expected: str = "") -> str:
     if found:
         return found
     _create(home.store, STORE_ID, {"v": VERSION, "id": secrets.token_hex(16)})
-    return _store_id(home)
+    return store_id(home)
 
 
-def _store_id(home: Home) -> str:
+def store_id(home: Home) -> str:
+    """Return the id of the store; empty when it has none."""
     try:
         return str(_load(home.store, STORE_ID).get("id", ""))
     except NotFound:

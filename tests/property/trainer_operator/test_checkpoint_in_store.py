@@ -4,7 +4,6 @@ What always holds is checked by the store itself, after every single change of i
 """
 
 import hashlib
-import random
 import tempfile
 from itertools import product
 
@@ -14,8 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from memorystore import HONEST, LIES, Died, Fault, MemoryStore
+from storecontract import patient
 from trainer_operator.agent import index, packed, store
-from trainer_operator.agent.backends import Home, RetryingStore, StoreError
+from trainer_operator.agent.backends import Home, StoreError
 
 CKPT = "000000000040-e2-00ab"
 TENSORS = {"w": b"0123456789" * 5, "b": b"bias"}
@@ -28,8 +28,7 @@ class Ground:
 
     def __init__(self, folder):
         self.memory = MemoryStore(watch=self._changed)
-        patient = RetryingStore(self.memory, pause=lambda _: None, rng=random.Random(5))
-        self.where = store.CheckpointDir(Home(patient, "t"), CKPT)
+        self.where = store.CheckpointDir(Home(patient(self.memory), "t"), CKPT)
         self.told = set()
         self.decision = None
         self.lies = False

@@ -14,8 +14,8 @@ from trainer_operator.agent.backends.access import AUTHORITY, Endpoint
 from trainer_operator.agent.backends.errors import BadAddress, TooLarge, Unreachable
 from trainer_operator.agent.backends.signature import Keys, Unsigned, sign
 
-TIMEOUT = 60.0
-"""Seconds without a byte after which an answer is given up; below the sweep grace of 10 minutes (CS9)."""
+TIMEOUT = 30.0
+"""Seconds without a byte after which an answer is given up; well below the sweep grace of 10 minutes (CS9)."""
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ def open_home(address: str, *, credentials: str = "") -> Home:
 
 
 def _patient(store: Store) -> Store:
-    return RetryingStore(store, pause=time.sleep, rng=random.Random())
+    return RetryingStore(store, clock=time.monotonic, pause=time.sleep, rng=random.Random())
 
 
 def _split(address: str) -> "tuple[str, str]":

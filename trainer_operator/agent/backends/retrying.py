@@ -9,6 +9,8 @@ from trainer_operator.agent.backends.errors import Conflict, Exists, NotFound, P
 from trainer_operator.agent.backends.protocol import Page, Store
 
 TRIES = 7
+PATIENCE = 45.0
+"""Seconds after which no further try is begun: a start of a process may wait for the answer."""
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 5.0
 """Seven tries with these pauses take at most 11 s beside the store's own time."""
@@ -22,9 +24,16 @@ class RetryingStore:
     another one: an earlier try of ours that had succeeded is our success, whatever its answer was.
     """
 
-    def __init__(self, store: Store, *, pause: Callable[[float], object], rng: random.Random) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Callable[[], float],
+        pause: Callable[[float], object],
+        rng: random.Random,
+    ) -> None:
         self._store = store
-        self._pause = pause
+        self._clock, self._pause = clock, pause
         self._rng = rng
 
     @property
@@ -74,11 +83,13 @@ class RetryingStore:
                 raise
 
     def _patiently(self, call: Callable[[], Answer]) -> Answer:
-        pause = _FIRST_PAUSE
+        pause, began = _FIRST_PAUSE, self._clock()
         for _ in range(TRIES - 1):
             try:
                 return call()
             except Passing:
+                if self._clock() - began >= PATIENCE:
+                    raise
                 self._pause(pause * self._rng.uniform(0.5, 1.0))
                 pause = min(_LONGEST_PAUSE, pause * 2)
         return call()

@@ -356,11 +356,34 @@ def test_a_copy_is_not_acked_when_the_store_lost_a_chunk(tmp_path):
         commit(where)
 
 
+def test_a_checkpoint_that_is_missing_with_its_whole_store_is_said_to_be_elsewhere(where):
+    """PB4: committed, but the file is missing; the cause is named."""
+    with pytest.raises(index.NotRestorable, match=r"has no DECISION; .* has no STORE record"):
+        index.check_restorable(where, 0)
+    store.identify(where.home)
+    with pytest.raises(index.NotRestorable, match=r"has no DECISION$"):
+        index.check_restorable(where, 0)
+
+
+def test_a_gigantic_index_is_refused_unread_and_another_copy_is_used(where, tmp_path):
+    """CK5: one sentence, nothing lost."""
+    for copy in (0, 1):
+        write_copy(where, tmp_path, copy=copy)
+    commit(where, copies=2)
+    path = file_of(where, where.index(0, 0))
+    path.chmod(0o640)
+    os.truncate(path, index.MAX_INDEX_BYTES + 1)
+    assert index.read_shard(where, 0)[0].copy == 1
+    _, bad = index.verify(where)
+    assert len(bad) == 1
+    assert f"has more than {index.MAX_INDEX_BYTES} bytes" in bad[0]
+
+
 class LosesChunks(RetryingStore):
     """Says yes to every chunk and keeps none."""
 
     def __init__(self, inner):
-        super().__init__(inner, pause=lambda _: None, rng=random.Random(1))
+        super().__init__(inner, clock=lambda: 0.0, pause=lambda _: None, rng=random.Random(1))
 
     def create(self, key, data):
         if "/c0/" not in key:

@@ -57,9 +57,21 @@ def test_patience_ends():
     store = MemoryStore()
     store.plan(faults=[Fault.ERROR] * 100)
     pauses = []
-    ours = patient(store)
-    ours._pause = pauses.append
     with pytest.raises(Unreachable):
-        ours.get("record", limit=1)
+        patient(store, pause=pauses.append).get("record", limit=1)
     assert len(pauses) == 6
     assert sum(pauses) < 15
+
+
+def test_a_store_that_answers_late_each_time_is_not_waited_for_seven_times():
+    """AG3: a start of a process waits for the check of its checkpoint."""
+    store, now = MemoryStore(), [0.0]
+
+    def late():
+        now[0] += 15.0
+        return now[0]
+
+    store.plan(faults=[Fault.ERROR] * 100)
+    with pytest.raises(Unreachable):
+        patient(store, clock=late).get("record", limit=1)
+    assert store.calls == 3
