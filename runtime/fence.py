@@ -46,7 +46,11 @@ class WriteFence(Protocol):
 
 
 class Fence:
-    """A write permission with an end, shared between the elector's thread and all clients."""
+    """A write permission with an end, shared between the elector's thread and all clients.
+
+    Guarantees: once it has refused anybody it refuses everybody, for good, whatever arrives late (L6, L9).
+    Assumptions: the clock is monotonic and goes on while the process is stopped.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

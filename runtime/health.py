@@ -53,7 +53,10 @@ class LoopLag:
 
 
 class HealthServer:
-    """Serves ``/healthz``, ``/readyz`` and ``/metrics``."""
+    """Serves ``/healthz``, ``/readyz`` and ``/metrics``.
+
+    Assumptions: checks are quick and do not raise; they run on the event loop.
+    """
 
     def __init__(self, host: str, port: int, *, metrics: Metrics) -> None:
         self._host = host

@@ -17,6 +17,7 @@ T = TypeVar("T")
 class TaskScope:
     """A block that owns tasks: leaving it waits for them, a failure in one cancels the others.
 
+    Guarantees: no task outlives the block, and no failure is lost.
     Cancellation: cancelling the owner cancels every task and waits for it.
     Raises: ExceptionGroup of the failures when the block is left.
     """
@@ -93,8 +94,9 @@ async def run_all(*coros: Coroutine[Any, Any, T]) -> list[T]:
 async def cancel_and_wait(*tasks: asyncio.Task[Any]) -> None:
     """Cancel tasks and return when all of them have ended.
 
-    Guarantees: no task is left running. A failure other than the cancel is raised, the first one in order.
+    Guarantees: no task is left running.
     Cancellation: passed on after the tasks have ended.
+    Raises: the first failure, in order of the tasks, that is no cancel.
     """
     for task in tasks:
         task.cancel()

@@ -21,7 +21,11 @@ _EXEC_TIMEOUT = 60.0  # an interactive log-in may take its time; a hanging plugi
 
 
 class Credentials:
-    """Supplies the token for the next request, and serialises its renewal."""
+    """Supplies the token for the next request, and serialises its renewal.
+
+    Guarantees: files and plugins are read off the loop, by one caller at a time; what cannot be read any more leaves
+    the last good token of a file in force.
+    """
 
     def __init__(self, config: ClientConfig, *, clock: Clock) -> None:
         self._config = config

@@ -75,7 +75,11 @@ class _End(Enum):
 
 
 class WatchStream:
-    """The open answer to one watch request."""
+    """The open answer to one watch request.
+
+    Guarantees: ends within its lifetime, and after a guarded silence; only complete lines are yielded.
+    Assumptions: `close` is called, whatever happened.
+    """
 
     def __init__(
         self, response: aiohttp.ClientResponse, *, max_line: int, lifetime: float, silence: float

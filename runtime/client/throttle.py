@@ -33,7 +33,10 @@ class TokenBucket:
 
 
 class Throttle:
-    """The bucket and the semaphore of one client."""
+    """The bucket and the semaphore of one client.
+
+    Guarantees: no more attempts at once, and a second, than configured, those that are repeated included.
+    """
 
     def __init__(self, config: ClientConfig, *, clock: Clock, metrics: RequestMetrics) -> None:
         self._clock = clock

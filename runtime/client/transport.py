@@ -41,7 +41,10 @@ def keepalive_socket(address: Any) -> socket.socket:
 
 
 class Transport:
-    """The two sessions of one client; belongs to one event loop."""
+    """The two sessions of one client; belongs to one event loop.
+
+    Guarantees: watches never take connections from calls; `close` cuts what the server is slow to end.
+    """
 
     def __init__(self, config: ClientConfig) -> None:
         self._config = config

@@ -26,7 +26,10 @@ class Enqueue(Protocol):
 
 
 class InformerSource:
-    """An informer's handler that queues what a mapping names."""
+    """An informer's handler that queues what a mapping names.
+
+    Guarantees: never blocks; a deletion whose final state is unknown, and a resync, pass whatever the predicate says.
+    """
 
     def __init__(
         self, kind: str, enqueue: Enqueue, *, mapping: Mapping, predicate: Predicate | None = None

@@ -122,7 +122,11 @@ class _Table(Generic[K, V]):
 
 
 class Correlator:
-    """Judges events, one after the other."""
+    """Judges events, one after the other.
+
+    Guarantees: memory is bounded by the size of its tables, whatever is reported.
+    Assumptions: `wrote` follows each verdict that the API server has taken.
+    """
 
     def __init__(self, *, table_size: int = TABLE_SIZE) -> None:
         self._similar: _Table[Hashable, _Similar] = _Table(table_size)
