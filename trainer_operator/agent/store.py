@@ -32,14 +32,14 @@ from trainer_operator.agent.backends import (
     every_entry,
     every_folder,
 )
-from trainer_operator.agent.parallel import each
+from trainer_operator.agent.parallel import RECORD_WIDTH, each
 from trainer_operator.agent.records import VERSION, Malformed, dump_record, parse_record, whole
 
 COMMIT = "commit"
 ABORT = "abort"
 STORE_ID = "STORE"
 MAX_RECORD_BYTES = 4 * 1024 * 1024
-_BLOCK = 8 * 1024 * 1024
+_BLOCK = 4 * 1024 * 1024
 _ID = re.compile(r"^(\d{12})-e(\d{1,10})-[0-9a-f]{4}\Z")
 _ACK_NAME = re.compile(r"^(\d{1,6})\.r(\d{1,3})\Z")
 _SHA256 = re.compile(r"^[0-9a-f]{64}\Z")
@@ -204,7 +204,8 @@ def read_acks(where: CheckpointDir) -> Dict[int, Dict[int, Ack]]:
     found = [_ACK_NAME.match(entry.key[len(prefix) :]) for entry in every_entry(where.store, prefix)]
     names = [(int(match.group(1)), int(match.group(2))) for match in found if match is not None]
     acks: Dict[int, Dict[int, Ack]] = {}
-    for (shard, copy), ack in zip(names, each(lambda name: _read_ack(where, *name), names)):
+    read = each(lambda name: _read_ack(where, *name), names, width=RECORD_WIDTH)
+    for (shard, copy), ack in zip(names, read):
         if ack is not None:
             acks.setdefault(shard, {})[copy] = ack
     return acks
@@ -340,7 +341,8 @@ def _durable(where: CheckpointDir, *, copies: int, step: int, epoch: int) -> Dic
         if copy < copies and (ack.step, ack.epoch) == (step, epoch)
     ]
     good: Dict[int, Dict[int, Ack]] = {}
-    for (shard, copy, ack), is_there in zip(acks, each(lambda named: _has_index(where, *named), acks)):
+    found = each(lambda named: _has_index(where, *named), acks, width=RECORD_WIDTH)
+    for (shard, copy, ack), is_there in zip(acks, found):
         if is_there:
             good.setdefault(shard, {})[copy] = ack
     return good

@@ -8,7 +8,7 @@ import tempfile
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -214,6 +214,9 @@ class Processes(RuleBasedStateMachine):
 
 
 TestProcesses = Processes.TestCase
+TestProcesses.settings = settings(
+    max_examples=50, stateful_step_count=30
+)  # each step is dozens of store calls
 
 
 @given(
