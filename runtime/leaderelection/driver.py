@@ -96,6 +96,7 @@ class ElectionDriver:
         self._on_acquired = on_acquired
         self._deadline = deadline
         self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
         self._is_announced = False
         self._log = get_logger("runtime.leaderelection", lease=name, identity=terms.identity)
         self._state: State = Candidate()
@@ -112,6 +113,10 @@ class ElectionDriver:
     def stop(self) -> None:
         """Give the lease back and end; call it after everything the fence guards has ended (L7)."""
         self._stop.set()
+
+    def look_again(self) -> None:
+        """Read the lease now instead of after the pause, if a candidate; a hint that may come at any time (L7)."""
+        self._hurry.set()
 
     async def run(self) -> Ended:
         """Stand for election, lead, and return when stopped or when leadership is lost.
@@ -157,10 +162,19 @@ class ElectionDriver:
 
     async def _sleep(self, seconds: float) -> Event:
         spread = 1.0 + (JITTER - 1.0) * self._rng.random() if seconds >= self._terms.retry_period else 1.0
-        await self._clock.sleep(min(seconds * spread, self._time_left()))
+        pause = min(seconds * spread, self._time_left())
+        if not isinstance(self._state, Candidate):
+            await self._clock.sleep(pause)
+            return Woken()
+        async with TaskScope() as scope:
+            sleeping = scope.spawn(self._clock.sleep(pause), name="election pause")
+            hurrying = scope.spawn(self._hurry.wait(), name="election hint")
+            await asyncio.wait({sleeping, hurrying}, return_when=asyncio.FIRST_COMPLETED)
+            scope.cancel()
         return Woken()
 
     async def _read(self) -> Event:
+        self._hurry.clear()  # before the read: a hint that comes during it is about something newer
         try:
             return Found(await self._store.read())
         except NotFound:

@@ -23,9 +23,11 @@ from runtime.fence import Fence
 from runtime.leaderelection.deadline import ProcessDeadline
 from runtime.leaderelection.driver import ElectionDriver
 from runtime.leaderelection.record import Lease, lease_from_object, lease_to_object
+from runtime.leaderelection.release import watch_releases
 from runtime.leaderelection.step import Ended, Terms
 from runtime.metrics import Metrics
 from runtime.objects import LEASES
+from runtime.tasks import TaskScope
 
 __all__ = ["ApiLeaseStore", "LeaderElectionConfig", "LeaderElector", "new_identity"]
 
@@ -223,7 +225,10 @@ class LeaderElector:
 
     async def _elect(self) -> Ended:
         try:
-            async with Client(self._config, clock=self._clock, metrics=self._metrics) as client:
+            async with (
+                Client(self._config, clock=self._clock, metrics=self._metrics) as client,
+                TaskScope() as scope,
+            ):
                 driver = ElectionDriver(
                     self._terms,
                     ApiLeaseStore(client, namespace=self._namespace, name=self._name),
@@ -232,8 +237,18 @@ class LeaderElector:
                     clock=self._clock,
                     rng=random.SystemRandom(),
                     metrics=self._metrics,
-                    on_acquired=lambda: self._signal(self._acquired.set),
+                    on_acquired=lambda: self._lead(watching),
                     deadline=self._deadline,
+                )
+                watching = scope.spawn(
+                    watch_releases(
+                        client,
+                        namespace=self._namespace,
+                        name=self._name,
+                        clock=self._clock,
+                        on_release=driver.look_again,
+                    ),
+                    name="election watch",
                 )
                 with self._lock:
                     self._own = asyncio.get_running_loop()
@@ -241,11 +256,18 @@ class LeaderElector:
                     self._driver = driver
                     if self._is_stopping:
                         driver.stop()
-                return await driver.run()
+                outcome = await driver.run()
+                scope.cancel()
+                return outcome
         finally:
             with self._lock:
                 self._own = None
                 self._task = None
+
+    def _lead(self, watching: asyncio.Task[None]) -> None:
+        """Tell the main loop; whoever leads has nothing more to wait for."""
+        watching.cancel()
+        self._signal(self._acquired.set)
 
     def _signal(self, function: Callable[[], object]) -> None:
         """Call a function on the main loop; a main loop that is gone needs no telling."""

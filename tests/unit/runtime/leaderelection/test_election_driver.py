@@ -121,6 +121,39 @@ async def test_a_rival_leads_within_three_seconds_of_a_clean_stop():
 
 
 @simulated
+async def test_a_hint_makes_a_candidate_read_at_once_and_decides_nothing():
+    """L2, L7: a lease that is held is not taken for it, and a hint during a read is not lost."""
+    store = Store()
+    first, second = Party(store, "first"), Party(store, "second")
+    clock = first.clock
+    async with TaskScope() as scope:
+        scope.spawn(first.driver.run(), name="first")
+        await first.acquired.wait()
+        scope.spawn(second.driver.run(), name="second")
+        await clock.sleep(0.1)
+        reads = store.reads
+        for number in range(5):
+            second.driver.look_again()
+            await clock.sleep(0.1)
+            assert store.reads == reads + number + 1
+        assert not second.acquired.is_set()
+        store.delay = 0.5
+        second.driver.look_again()
+        await clock.sleep(0.1)
+        second.driver.look_again()  # while it reads
+        await clock.sleep(1)
+        assert store.reads == reads + 7
+        store.delay = 0.01
+        first.driver.look_again()  # a leader has no use for it
+        first.driver.stop()
+        await clock.sleep(0.1)
+        second.driver.look_again()
+        await clock.sleep(0.1)
+        assert second.acquired.is_set()
+        second.driver.stop()
+
+
+@simulated
 async def test_a_rival_leads_within_eighteen_seconds_of_a_crash_and_not_before_the_lease_ends():
     """L2, G8."""
     store = Store()
