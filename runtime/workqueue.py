@@ -302,9 +302,8 @@ class WorkQueue(Generic[K]):
         if not line:
             insort(self._order, -priority)
         line.append(entry)
-        if self._superseded > 64 and self._superseded > 64 + len(
-            self._ready
-        ):  # repeated raises must not grow the index for ever
+        # Repeated raises must not grow the index for ever; the first comparison is the cheap one.
+        if self._superseded > 64 and self._superseded > 64 + len(self._ready):
             self._drop_superseded()
         if self._getters and key not in self._processing:
             self._wake_one()
