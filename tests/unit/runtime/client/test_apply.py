@@ -65,4 +65,5 @@ async def test_a_status_goes_through_its_subresource_and_nothing_else_with_it():
     await apply_status(client, CONFIGMAPS, READ, {"phase": "Done"}, field_manager="status")
     ((name, body, kwargs),) = client.calls
     assert (name, kwargs["subresource"], kwargs["field_manager"]) == ("a", "status", "status")
+    assert kwargs["force"]  # a status belongs to whoever reports it
     assert body == {"metadata": {"name": "a", "namespace": "ns"}, "status": {"phase": "Done"}}

@@ -100,6 +100,14 @@ async def test_a_stale_view_is_read_again_and_drops_nothing():
 
 
 @simulated
+async def test_a_finalizer_that_somebody_else_has_added_meanwhile_is_not_doubled():
+    """R6: removing it once would then hold the object for ever."""
+    api = Api(obj("theirs", OURS))
+    held = await add_finalizer(api, CONFIGMAPS, obj("theirs"), finalizer=OURS)
+    assert held["metadata"]["finalizers"] == ["theirs", OURS]
+
+
+@simulated
 async def test_an_object_that_is_gone_is_freed_and_cannot_be_held():
     """R6: NotFound is done."""
     assert await remove_finalizer(Api(None), CONFIGMAPS, obj(OURS), finalizer=OURS) is None
