@@ -103,14 +103,15 @@ async def test_an_error_is_retried_with_backoff_until_it_succeeds():
 
 @simulated
 async def test_a_terminal_error_is_counted_and_not_retried():
-    """C1."""
-    reconciler = Scripted(TerminalError("the spec makes no sense"))
+    """C1, Q3: and the backoff of what failed before is over."""
+    reconciler = Scripted(RuntimeFault("not yet"), TerminalError("the spec makes no sense"))
     bench = Bench(reconciler)
     bench.controller.trigger(KEY)
     await bench.run(100)
-    assert len(reconciler.calls) == 1
+    assert len(reconciler.calls) == 2
+    assert bench.controller.queue.retries(KEY) == 0
     assert bench.value("terminal_reconcile_errors_total") == 1
-    assert bench.value("reconcile_total", result="error") == 1
+    assert bench.value("reconcile_total", result="error") == 2
 
 
 @simulated
