@@ -50,8 +50,8 @@ from trainer_operator.trainer.nodes import (
     NodeLeases,
     has_our_taint,
 )
-from trainer_operator.trainer.ranges import parse_members
 from trainer_operator.trainer.reconciler import TrainerReconciler
+from trainer_operator.trainer.serving import at_work
 from trainer_operator.trainer.surroundings import NODE_INDEX, Surroundings
 from trainer_operator.trainer.views import Settings
 from trainer_operator.trainer.volumes import Attachment, Claim
@@ -166,7 +166,7 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
             events=manager.events,
             clock=clock,
             look_again=look_at_checkpoint,
-            members_of=lambda trainer: parse_members(trainer.status.membership.members),
+            members_of=at_work,
             metrics=metrics,
         ),
         clock=clock,

@@ -8,6 +8,7 @@ does not depend on how often workers or servers were restarted on the way.
                        {"op": "pull", "at"}                    -> the same as they were one step before
                        {"op": "push", "step", "rank"}, grads   -> {"step"}, parameters, after the step is applied
                        {"op": "done", "rank"}                  -> {"step"}
+    standby -> server  {"op": "follow", "after"}               -> {"step", "hash"}, the newest snapshot; or {"over"}
     every request carries "psEpoch"; {"error"} refuses it (PSR6)
 
 With several servers a worker may die after it pushed to some of them only. Those are then one step ahead for good,
@@ -17,10 +18,11 @@ unless its successor computes the same step again; for that each server still kn
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import model
@@ -29,6 +31,8 @@ import wire
 from data import Floats
 
 SNAPSHOT_STEPS = 20
+_FOLLOW = 1.0
+"""Seconds after which a standby without news is answered all the same, so that each side knows of the other."""
 _POLL = 0.05
 _LAST_PATIENCE = 10.0
 """Seconds that a server with all steps applied waits for workers that may be gone already."""
@@ -67,6 +71,19 @@ def owned(index: int, servers: int) -> tuple[str, ...]:
     return tuple(name for position, name in enumerate(model.NAMES) if position % servers == index)
 
 
+def copied(state: model.Tensors) -> model.Tensors:
+    """Return a state that later steps do not change."""
+    return {name: np.array(value) for name, value in state.items()}
+
+
+def digest(state: model.Tensors) -> str:
+    """Return a hash over names and values."""
+    found = hashlib.sha256()
+    for name in sorted(state):
+        found.update(name.encode() + np.ascontiguousarray(state[name]).tobytes())
+    return found.hexdigest()
+
+
 class Server:
     """Serves its tensors until every worker is done.
 
@@ -99,9 +116,11 @@ class Server:
         self._ps_epoch = job.ps_epoch
         self._earlier = {name: value.copy() for name, value in self._parameters.items()}
         self._released = step
+        self._snapshot = (step, copied(state))
         self._pushed: dict[int, dict[str, Floats]] = {}
         self._done: set[int] = set()
         self._heard = time.monotonic()
+        self._over = False
 
     def serve(self, listener: socket.socket) -> None:
         """Serve until all workers said that they are done."""
@@ -118,6 +137,9 @@ class Server:
                     continue
                 self._apply()
             self._after_step()
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
         time.sleep(_POLL)  # let the last replies leave
 
     def _apply(self) -> None:
@@ -131,14 +153,16 @@ class Server:
     def _after_step(self) -> None:
         """Report and keep the step before any worker hears of it: what a worker knows can be restored."""
         step = self._step
+        snapshot = self._snapshot
         self._on_applied(step)
         self._job.step(step, samples=self._consumed(step))
         if step % SNAPSHOT_STEPS == 0 or step == self._total:
-            self._job.snapshot(step, model.to_state(self._parameters, self._momentum))
+            snapshot = (step, copied(model.to_state(self._parameters, self._momentum)))
+            self._job.snapshot(*snapshot)
         if self._job.should_checkpoint(step):
             self._job.save(step, model.to_state(self._parameters, self._momentum))
         with self._changed:
-            self._released = step
+            self._released, self._snapshot = step, snapshot
             self._changed.notify_all()
 
     def _roll_to(self, update: Any) -> None:
@@ -150,6 +174,7 @@ class Server:
                 self._parameters, self._momentum = model.from_state(state)
                 self._earlier = {name: value.copy() for name, value in self._parameters.items()}
             self._step, self._released, self._ps_epoch = update.step, update.step, update.ps_epoch
+            self._snapshot = (self._step, copied(model.to_state(self._parameters, self._momentum)))
             self._pushed.clear()
             self._done.clear()
             self._changed.notify_all()
@@ -181,7 +206,8 @@ class Server:
         self, request: dict[str, Any], gradients: dict[str, Floats]
     ) -> tuple[dict[str, Any], model.Tensors]:
         with self._changed:
-            self._heard = time.monotonic()
+            if request["op"] != "follow":  # that one says nothing of workers
+                self._heard = time.monotonic()
             ps_epoch = self._ps_epoch
             if request["psEpoch"] != ps_epoch:
                 return {"error": f"psEpoch is {ps_epoch} here"}, {}
@@ -189,6 +215,8 @@ class Server:
                 self._done.add(request["rank"])
                 self._changed.notify_all()
                 return {"step": self._step}, {}
+            if request["op"] == "follow":
+                return self._follow(request["after"])
             if request["op"] == "push" and request["step"] == self._step + 1:
                 self._pushed[request["rank"]] = gradients
                 self._changed.notify_all()
@@ -204,6 +232,39 @@ class Server:
             if self._ps_epoch == ps_epoch and request["op"] == "pull" and wanted == self._step - 1:
                 return {"step": wanted}, {name: value.copy() for name, value in self._earlier.items()}
             return {"error": f"step {wanted} is not at hand: {self._step} of psEpoch {self._ps_epoch} is"}, {}
+
+    def _follow(self, held: int) -> tuple[dict[str, Any], model.Tensors]:
+        """Answer a standby that holds this step: with a newer snapshot, or the same one when there is none in time."""
+        ps_epoch = self._ps_epoch
+        self._changed.wait_for(
+            lambda: self._snapshot[0] > held or self._over or self._ps_epoch != ps_epoch, _FOLLOW
+        )
+        if self._ps_epoch != ps_epoch:
+            return {"error": f"psEpoch is {self._ps_epoch} here"}, {}
+        step, state = self._snapshot
+        return {"step": step, "hash": digest(state), "over": self._over}, state
+
+
+def follow(place: tuple[str, int], *, source: str, ps_epoch: int) -> Iterator[tuple[int, model.Tensors]]:
+    """Yield the snapshots of the server that we stand by for, each once and checked by its hash, until it is over (PSR1).
+
+    Raises: wire.Lost when it is gone or refuses us: the psEpoch is over then.
+    """
+    held = -1
+    with contextlib.closing(wire.connect(*place, source=source, patience=0.0)) as peer:
+        peer.settimeout(3 * _FOLLOW)  # a node that is gone closes no connection
+        while True:
+            wire.send(peer, {"op": "follow", "after": held, "psEpoch": ps_epoch})
+            header, state = wire.receive(peer)
+            if "error" in header:
+                raise wire.Lost(f"the server refused: {header['error']}")
+            if digest(state) != header["hash"]:
+                raise wire.Lost(f"the snapshot of step {header['step']} is damaged")
+            if header["step"] > held:
+                held = header["step"]
+                yield held, state
+            if header["over"]:
+                return
 
 
 class Client:

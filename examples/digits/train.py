@@ -25,7 +25,7 @@ import numpy as np
 import wire
 from data import Batch, Digits, Floats, Schedule, load
 from ring import Ring
-from server import Client, Server, owned
+from server import Client, Server, follow, owned
 
 try:
     import trainer_sdk as sdk
@@ -182,10 +182,40 @@ def train_with_servers(training: Training) -> None:
 
 
 def serve(training: Training) -> None:
-    """Be a parameter server."""
+    """Be a parameter server, or first the standby of one."""
+    job = training.job
+    if not job.is_standby:
+        _serve(training, job.restore())
+    else:
+        update = _stand_by(job)
+        if update is not None:
+            _serve(training, job.restore_at(update.step))
+    job.done()
+
+
+def _stand_by(job: Any) -> Any:
+    """Keep the snapshots of the server of our shard; return the update by which we serve, None when all is over (PSR3)."""
+    update, delay = None, 0.05
+    while update is None or job.is_standby:
+        server = job.servers[job.rank]
+        try:
+            for step, state in follow(
+                (server.address, server.port), source=job.address, ps_epoch=job.ps_epoch
+            ):
+                job.snapshot(step, state)
+                job.step(step)
+                delay = 0.05
+        except wire.Lost:
+            update = job.wait_ps(timeout=random.uniform(0.02, delay))
+            delay = min(5.0, delay * 2)
+        else:
+            return None
+    return update
+
+
+def _serve(training: Training, restored: Any) -> None:
     job, schedule = training.job, training.schedule
-    names = owned(job.index, max(1, len(job.servers)))
-    restored = job.restore()
+    names = owned(job.rank, max(1, len(job.servers)))
     step, state = (restored.step, restored.state) if restored is not None else (0, _fresh(training, names))
     server = Server(
         job,
@@ -197,10 +227,11 @@ def serve(training: Training) -> None:
         on_applied=lambda number: training.log.applied(schedule.batch(number), None),
         fresh=lambda: _fresh(training, names),
     )
-    with wire.listen(job.address, job.port) as listener:
+    with wire.listen(
+        job.address, job.port
+    ) as listener:  # not while we stand by: who calls us then is mistaken
         job.phase("train")
         server.serve(listener)
-    job.done()
 
 
 def train_locally(training: Training) -> None:

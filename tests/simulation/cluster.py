@@ -13,7 +13,7 @@ from trainer_operator.topology.beat import Beat, DirectiveResult, Exit
 from trainer_operator.topology.members import AgentView, Directive, MemberId
 from trainer_operator.trainer.decide import Decision, decide
 from trainer_operator.trainer.draft import CreateCheckpoint, CreatePod, DeletePod, MarkCorrupt
-from trainer_operator.trainer.ranges import parse_members
+from trainer_operator.trainer.serving import at_work, serving_members, shard_of, standbys
 from trainer_operator.trainer.views import CheckpointView, NodeView, Observed, PodView, Settings
 
 STEPS_PER_EPOCH = 10
@@ -236,6 +236,11 @@ class Cluster:
             agent.proc, agent.exit, agent.phase = "running", None, "rendezvous"
             agent.run += 1
             agent.epoch, agent.ps_epoch, agent.step = directive.args["epoch"], 0, 0
+        elif directive.kind == "Go" and directive.args["reason"] == "Standby":
+            assert directive.args["rank"] == shard_of(self.trainer, member)
+            agent.proc, agent.exit, agent.phase, agent.have = "running", None, "train", []
+            agent.run += 1
+            agent.epoch, agent.ps_epoch = directive.args["epoch"], directive.args["psEpoch"]
         elif directive.kind == "Pause":
             agent.pause_at = directive.args["step"]
         elif directive.kind == "Resume":
@@ -261,12 +266,13 @@ class Cluster:
             )
             agent.epoch = max(agent.epoch, directive.args.get("epoch", 0))
             agent.prepared = max(agent.prepared, agent.epoch)
+            if member.role == "ps":
+                agent.have = [step for step in agent.have if step <= agent.step]
         agent.done_ids[directive.id] = DirectiveResult(directive.id)
 
     def _in_epoch(self) -> list[Agent]:
         membership = self.trainer.status.membership
-        members = parse_members(membership.members)
-        mine = [self.agents[member] for member in sorted(members) if member in self.agents]
+        mine = [self.agents[member] for member in sorted(at_work(self.trainer)) if member in self.agents]
         return [a for a in mine if a.epoch == membership.epoch and not a.silent]
 
     def _train(self) -> None:
@@ -280,7 +286,7 @@ class Cluster:
         standing = [a for a in servers if a.pause_at is not None and a.step >= a.pause_at]
         for server in standing:
             server.phase = "paused"
-        if len(servers) < shards:
+        if len(servers) < shards or membership.ps_phase == "Recovering":
             for agent in trainers:
                 agent.phase = "waiting_ps"
             return
@@ -288,6 +294,7 @@ class Cluster:
             return
         if standing or self._paused():
             return
+        self._follow()
         step = max(a.step for a in group) + 1
         self.trained.append((membership.epoch, membership.ps_epoch, step))
         for agent in group:
@@ -297,6 +304,18 @@ class Cluster:
                 agent.have = [*agent.have, step][-3:]
             if step >= self.trainer.spec.epochs * STEPS_PER_EPOCH and agent.member.role != "ps":
                 agent.proc, agent.exit, agent.phase = "exited", Exit(code=0, step=step), "done"
+
+    def _follow(self) -> None:
+        """Standbys take the snapshots of the server of their shard."""
+        serving = serving_members(self.trainer, self.trainer.status.membership)
+        for member in standbys(self.trainer, self.trainer.status.membership):
+            agent, server = self.agents.get(member), self.agents[serving[shard_of(self.trainer, member)]]
+            if agent is None or agent.silent or agent.proc != "running":
+                continue
+            if (agent.epoch, agent.ps_epoch) == (server.epoch, server.ps_epoch):
+                agent.have = sorted({*agent.have, *server.have, self.trainer.status.membership.restore_step})[
+                    -3:
+                ]
 
     def _paused(self) -> bool:
         flight = self.trainer.status.checkpoint_in_flight
@@ -333,7 +352,9 @@ class Cluster:
             )
 
 
-def trainer(*, workers: int = 2, servers: int = 0, epochs: int = 5, backoff_limit: int = 50) -> Trainer:
+def trainer(
+    *, workers: int = 2, servers: int = 0, epochs: int = 5, backoff_limit: int = 50, replicas: int = 1
+) -> Trainer:
     """Build a Trainer as the API server would return it."""
     return Trainer.read(
         {
@@ -342,7 +363,11 @@ def trainer(*, workers: int = 2, servers: int = 0, epochs: int = 5, backoff_limi
                 "epochs": epochs,
                 "image": "image",
                 "command": ["train"],
-                "topology": {"workers": workers, "parameterServers": servers},
+                "topology": {
+                    "workers": workers,
+                    "parameterServers": servers,
+                    "replicationFactor": replicas,
+                },
                 "checkpoint": {"bucket": "claim", "intervalMinutes": 0.1},
                 "retryPolicy": {"backoffLimit": backoff_limit},
             },

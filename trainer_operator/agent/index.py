@@ -192,11 +192,11 @@ def verify(where: CheckpointDir) -> Tuple[int, List[str]]:
     return checked, bad
 
 
-def shard_for(shards: Iterable[int], *, role: str, index: int, rank: int) -> int:
+def shard_for(shards: Iterable[int], *, role: str, rank: int) -> int:
     """Return the shard that a member reads: a server its own, a trainer any, since its state is replicated."""
     known = sorted(shards)
     if role == "ps" or not known:
-        return index
+        return rank
     return rank if rank in known else known[rank % len(known)]
 
 

@@ -128,6 +128,8 @@ class MembershipStatus(StatusModel):
     """Id of the checkpoint that it starts from; none when memory or the beginning serves."""
     ps_epoch: Int64 = 0
     """Number of the parameter-server epoch; it rises when a server is replaced, without a new membership epoch."""
+    serving: LongText = ""
+    """Replica that serves each parameter-server shard, as 1.0.0.0; empty while it is the first one of every shard."""
     ps_phase: ServerPhase | None = None
     """Recovering while a parameter-server shard is not served, else Serving."""
     reason: ShortText = ""

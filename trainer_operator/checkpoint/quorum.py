@@ -32,7 +32,11 @@ def holders_of(members: Iterable[MemberId], replication: int) -> tuple[Holder, .
     shard, and copy k is written by the k-th trainer, so that copies come from different members while there are
     enough of them (QR1).
     """
-    servers = sorted(member for member in members if member.role == "ps")
+    members = frozenset(members)
+    shards = sum(
+        member.role == "ps" for member in members
+    )  # one serves each, whichever of its replicas that is
+    servers = sorted((m for m in members if m.role == "ps"), key=lambda m: (m.index % shards, m.index))
     if servers:
         copies = tuple(range(replication))
         return tuple(Holder(server, shard, copies) for shard, server in enumerate(servers))

@@ -71,7 +71,8 @@ class State:
     def desires(self, role: str, index: int) -> bool:
         """Whether its spec asks for a member."""
         topology = (self.body.get("spec") or {}).get("topology") or {}
-        counts = {"worker": topology.get("workers", 1), "ps": topology.get("parameterServers", 0)}
+        servers = topology.get("parameterServers", 0) * topology.get("replicationFactor", 1)
+        counts = {"worker": topology.get("workers", 1), "ps": servers}
         return index < int(counts.get(role, topology.get("masters", 0)))
 
     @property

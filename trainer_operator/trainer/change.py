@@ -23,6 +23,7 @@ from trainer_operator.trainer.membership import (
     members_of,
     next_epoch,
     presence,
+    standbys,
 )
 from trainer_operator.trainer.ranges import format_members
 
@@ -45,7 +46,7 @@ def scale(draft: Draft) -> None:
         else:
             draft.status.pending_change = None
         return
-    if not all(live(draft, member) for member in desired):
+    if not all(live(draft, member) for member in desired - standbys(draft)):
         return  # the old world trains while new members start
     if change is None:
         if not draft.passed(membership.since, draft.observed.settings.voluntary_interval):

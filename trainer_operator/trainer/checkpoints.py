@@ -15,6 +15,7 @@ from trainer_operator.trainer.membership import (
     live,
     members_of,
     newest_committed,
+    standbys,
 )
 
 FAILED_ATTEMPT_DELAY = 30.0
@@ -103,7 +104,7 @@ def request_checkpoint(draft: Draft, reason: CheckpointReason, *, pause: bool) -
 
 def _all_train(draft: Draft) -> bool:
     """Whether every member's process runs: a checkpoint asked of a starting member only times out."""
-    for member in members_of(draft):
+    for member in members_of(draft) - standbys(draft):
         agent = live(draft, member)
         if agent is None or not agent.running or agent.beat.phase not in {"train", "checkpoint", "eval"}:
             return False

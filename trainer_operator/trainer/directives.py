@@ -26,8 +26,10 @@ from trainer_operator.trainer.membership import (
     live,
     members_of,
     oldest_epoch,
+    standbys,
 )
 from trainer_operator.trainer.records import Records
+from trainer_operator.trainer.serving import shard_of
 
 BEFORE: Mapping[str, frozenset[str]] = {
     "ps": frozenset(),
@@ -78,7 +80,8 @@ def _active(draft: Draft, agents: Mapping[MemberId, AgentView]) -> dict[MemberId
         return {
             member: (_prepare(status),) for member, agent in agents.items() if _must_prepare(draft, agent)
         }
-    peers = peers_of({member: _address(draft, member) for member in members_of(draft)})
+    waiting = standbys(draft)
+    peers = peers_of({member: _address(draft, member) for member in members_of(draft) - waiting})
     must_be_known = [peer for peer in peers if not servers_mode or peer.member.role == "ps"]
     may_start = all(peer.address for peer in must_be_known)
     awaited = _not_listening(draft, agents)
@@ -102,10 +105,13 @@ def _active(draft: Draft, agents: Mapping[MemberId, AgentView]) -> dict[MemberId
             and (agent.running or not _is_early(draft, member, awaited))
             and not draft.records.is_done(member, status.membership.epoch)
         ):
-            directives.append(_go(draft, peers, member))
+            directives.append(
+                _stand_by(draft, peers, member) if member in waiting else _go(draft, peers, member)
+            )
         if servers_mode and agent.running and agent.beat.ps_epoch < status.membership.ps_epoch:
             directives += _update_servers(status, member, peers)
-        directives += _stop_at_step(status, member, agent)
+        if member not in waiting:
+            directives += _stop_at_step(status, member, agent)
         wanted[member] = tuple(directives)
     return wanted
 
@@ -162,9 +168,9 @@ def _may_start(draft: Draft, member: MemberId) -> bool:
 
 
 def _not_listening(draft: Draft, agents: Mapping[MemberId, AgentView]) -> set[str]:
-    """Return the roles of which a member doesn't listen yet, or is not there; workers listen for nobody."""
+    """Return the roles of which a member doesn't listen yet, or is not there; workers listen for nobody, nor do standbys."""
     found = set()
-    for member in members_of(draft):
+    for member in members_of(draft) - standbys(draft):
         agent = agents.get(member)
         if agent is None or not agent.running or agent.beat.listening is False:
             found.add(member.role)
@@ -192,6 +198,20 @@ def _go(draft: Draft, peers: list[Peer], member: MemberId) -> Directive:
         "restoreStep": membership.restore_step,
         "ring": member.role == "ps" and membership.restore_step > 0 and not from_store,
         "reason": membership.reason,
+    }
+    return Directive(go_id(status, member), "Go", args)
+
+
+def _stand_by(draft: Draft, peers: list[Peer], member: MemberId) -> Directive:
+    """Start a standby: it has the rank of its shard, is no peer of anybody, and gets its state from who serves."""
+    status, membership = draft.status, draft.status.membership
+    args = {
+        "epoch": membership.epoch,
+        "psEpoch": membership.ps_epoch,
+        "rank": shard_of(draft.observed.trainer, member),
+        "world": membership.world,
+        "members": [peer.to_wire() for peer in peers],
+        "reason": "Standby",
     }
     return Directive(go_id(status, member), "Go", args)
 

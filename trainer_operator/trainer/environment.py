@@ -35,7 +35,9 @@ class Peer:
 def peers_of(addresses: Mapping[MemberId, tuple[str, int]]) -> list[Peer]:
     """Give ranks: masters and workers in one sequence, parameter servers in their own (ME2)."""
     trainers = in_rank_order(member for member in addresses if member.role != "ps")
-    servers = in_rank_order(member for member in addresses if member.role == "ps")
+    shards = sum(member.role == "ps" for member in addresses)
+    by_shard = [member for member in addresses if member.role == "ps"]
+    servers = sorted(by_shard, key=lambda server: server.index % shards)  # any replica may serve a shard
     return [
         Peer(member, rank, *addresses[member])
         for group in (trainers, servers)

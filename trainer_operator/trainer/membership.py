@@ -13,6 +13,7 @@ from datetime import datetime
 from trainer_operator.api.status import MembershipPhase, MembershipStatus, Rollback, ServerPhase
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.topology.members import AgentView, MemberId
+from trainer_operator.trainer import serving
 from trainer_operator.trainer.draft import Draft, MarkCorrupt
 from trainer_operator.trainer.failures import Failure, current_agent, lost_window
 from trainer_operator.trainer.ranges import format_members, parse_members
@@ -32,8 +33,9 @@ WAIT_FOR_WORKERS = 5.0
 def desired_members(trainer: Trainer) -> frozenset[MemberId]:
     """Return the members that the spec asks for."""
     topology = trainer.spec.topology
-    counts = {"master": topology.masters, "worker": topology.workers, "ps": topology.parameter_servers}
-    return frozenset(MemberId(role, index) for role, count in counts.items() for index in range(count))
+    counts = {"master": topology.masters, "worker": topology.workers}
+    trainers = {MemberId(role, index) for role, count in counts.items() for index in range(count)}
+    return frozenset(trainers | set(serving.all_servers(trainer)))
 
 
 def has_servers(trainer: Trainer) -> bool:
@@ -44,6 +46,11 @@ def has_servers(trainer: Trainer) -> bool:
 def members_of(draft: Draft) -> frozenset[MemberId]:
     """Return the members of the epoch in the draft's status."""
     return parse_members(draft.status.membership.members)
+
+
+def standbys(draft: Draft) -> frozenset[MemberId]:
+    """Return the servers that nobody waits for: another one serves their shard (PSR3)."""
+    return serving.standbys(draft.observed.trainer, draft.status.membership)
 
 
 def live_agent(observed: Observed, member: MemberId, attempt: int) -> AgentView | None:
@@ -165,9 +172,12 @@ def after_failures(draft: Draft, group: list[Failure], *, everyone: bool = False
     if everyone or not has_servers(draft.observed.trainer):
         next_epoch(draft, desired_members(draft.observed.trainer), hit[0].reason)
         return ", with all members from the last checkpoint"
-    servers = [failure for failure in hit if failure.member.role == "ps"]
+    served = serving.serving_members(draft.observed.trainer, membership)
+    servers = [failure for failure in hit if failure.member in served]
     if not servers:
         return ", the others train on"
+    for failure in servers:
+        _hand_over(draft, failure.member, lost={each.member for each in group})
     draft.status.global_step = last_step(draft)
     if membership.ps_phase == SERVING:  # while Recovering nothing was served under the new number yet
         membership.ps_epoch += 1
@@ -175,6 +185,36 @@ def after_failures(draft: Draft, group: list[Failure], *, everyone: bool = False
     membership.reason = servers[0].reason
     membership.since = draft.observed.now
     return f", workers wait for parameter-server epoch {membership.ps_epoch}"
+
+
+def _hand_over(draft: Draft, server: MemberId, *, lost: set[MemberId]) -> None:
+    """Let the standby with the newest snapshot serve in place of a lost server, if there is one (PSR3)."""
+    trainer, membership = draft.observed.trainer, draft.status.membership
+    current = membership.ps_epoch - (membership.ps_phase == RECOVERING)
+    offers: list[tuple[int, MemberId]] = []
+    for member in serving.replicas_of(trainer, serving.shard_of(trainer, server)):
+        agent = live(draft, member) if member not in lost else None
+        if agent is None or not agent.running or not is_of_epoch(membership, agent):
+            continue
+        if agent.beat.have and agent.beat.ps_epoch == current:  # an older one may have void steps
+            offers.append((-max(agent.beat.have), member))
+    if offers:
+        successor = min(offers)[1]
+        serving.let_serve(trainer, membership, successor)
+        draft.event(
+            "StandbyTakesOver", f"{successor} serves in place of {server}, with the snapshots that it holds"
+        )
+
+
+def _seat(draft: Draft) -> None:
+    """While nobody trains, let a server that is there serve in place of one that is not."""
+    trainer, membership = draft.observed.trainer, draft.status.membership
+    for shard, server in enumerate(serving.serving_members(trainer, membership)):
+        if live(draft, server) is not None:
+            continue
+        there = [member for member in serving.replicas_of(trainer, shard) if live(draft, member) is not None]
+        if there:
+            serving.let_serve(trainer, membership, there[0])
 
 
 def advance(draft: Draft) -> None:
@@ -198,6 +238,7 @@ def forming(draft: Draft, since: datetime | None) -> frozenset[MemberId] | None:
     Complete: at once. Without some workers: an elastic Trainer goes on with elastic.minWorkers or more, 15 s after
     `since` when the others have no node, and after pendingTimeoutSeconds when they are on their way.
     """
+    _seat(draft)
     present, missing = presence(draft)
     if not missing:
         return present
@@ -211,9 +252,9 @@ def forming(draft: Draft, since: datetime | None) -> frozenset[MemberId] | None:
 
 
 def presence(draft: Draft) -> tuple[frozenset[MemberId], frozenset[MemberId]]:
-    """Return who of the wanted members is there, and who is missing."""
-    desired = desired_members(draft.observed.trainer)
-    present = frozenset(member for member in desired if live(draft, member) is not None)
+    """Return who of the wanted members is there, or need not be, and who is missing."""
+    desired, optional = desired_members(draft.observed.trainer), standbys(draft)
+    present = frozenset(m for m in desired if m in optional or live(draft, m) is not None)
     return present, desired - present
 
 
@@ -232,7 +273,7 @@ def _prepare(draft: Draft, desired: frozenset[MemberId]) -> None:
         membership.members = format_members(chosen or desired)
     if chosen is None:
         return
-    for member in chosen:
+    for member in chosen - standbys(draft):
         agent = live(draft, member)
         if agent is None or agent.beat.prepared < membership.epoch:
             return
@@ -273,7 +314,7 @@ def _prepare(draft: Draft, desired: frozenset[MemberId]) -> None:
 def _recover_servers(draft: Draft) -> None:
     """Choose S*, the newest step that every server can offer, and let the servers serve (PSR3, PSR4)."""
     membership = draft.status.membership
-    servers = [member for member in members_of(draft) if member.role == "ps"]
+    servers = serving.serving_members(draft.observed.trainer, membership)
     committed = newest_committed(draft.observed.checkpoints)
     offers: list[set[int]] = []
     for server in servers:
@@ -282,7 +323,8 @@ def _recover_servers(draft: Draft) -> None:
             return
         offers.append({*agent.beat.have, *([committed.step] if committed is not None else [0])})
     recovery = draft.status.recovery
-    if recovery is not None and not draft.passed(recovery.not_before, 0):
+    waits = recovery is not None and any(str(server) in recovery.members for server in servers)
+    if recovery is not None and waits and not draft.passed(recovery.not_before, 0):
         return
     if _still_training(draft) and not draft.passed(membership.since, WAIT_FOR_WORKERS):
         return

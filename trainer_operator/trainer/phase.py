@@ -19,6 +19,7 @@ from trainer_operator.trainer.membership import (
     has_servers,
     live,
     members_of,
+    standbys,
 )
 
 VOLUNTARY = frozenset({"Scaled", "ScaleCancelled"})
@@ -45,7 +46,8 @@ def roll_up(draft: Draft) -> None:
 def _count(draft: Draft) -> None:
     status = draft.status
     topology = draft.observed.trainer.spec.topology
-    wanted = {"master": topology.masters, "worker": topology.workers, "ps": topology.parameter_servers}
+    servers = topology.parameter_servers * topology.replication_factor
+    wanted = {"master": topology.masters, "worker": topology.workers, "ps": servers}
     everyone = desired_members(draft.observed.trainer) | members_of(draft)
     for role, desired in wanted.items():
         mine = [member for member in everyone if member.role == role]
@@ -121,7 +123,7 @@ def _active_phase(draft: Draft) -> Phase:
     status = draft.status
     if status.membership.ps_phase == RECOVERING:
         return Phase.RECOVERING
-    everyone = members_of(draft)
+    everyone = members_of(draft) - standbys(draft)
     if all(_ready(draft, member) for member in everyone):
         return Phase.RUNNING
     if status.phase is Phase.RUNNING and not _crashed(draft, everyone):

@@ -17,6 +17,7 @@ from trainer_operator.api.trainer import Trainer
 from trainer_operator.topology.members import MemberId
 from trainer_operator.trainer.exclusion import away_from, excluded_names
 from trainer_operator.trainer.service import AGENT_PORT, host_name, service_name
+from trainer_operator.trainer.serving import apart_from_replicas
 from trainer_operator.trainer.views import Settings
 from trainer_operator.trainer.volumes import claim_of
 
@@ -57,7 +58,9 @@ def pod_manifest(trainer: Trainer, member: MemberId, attempt: int, settings: Set
         "terminationGracePeriodSeconds": template.termination_grace_period_seconds,
         "nodeSelector": _node_selector(trainer, role),
         "tolerations": _tolerations(trainer, role),
-        "affinity": away_from(_wire(role.affinity), excluded_names(trainer.status)),
+        "affinity": away_from(
+            apart_from_replicas(trainer, member, _wire(role.affinity)), excluded_names(trainer.status)
+        ),
         "serviceAccountName": template.service_account_name,
         "priorityClassName": template.priority_class_name,
         "schedulingGates": [_wire(gate) for gate in role.scheduling_gates or ()],

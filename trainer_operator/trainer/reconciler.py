@@ -224,10 +224,9 @@ class TrainerReconciler:
             if not pods:
                 self._members.drop(uid)
             return
-        topology = trainer.spec.topology
-        counts = {"worker": topology.workers, "ps": topology.parameter_servers, "master": topology.masters}
+        desired = desired_members(trainer)
         for member in self._members.view(uid):
-            if member.index >= counts.get(member.role, 0) and member not in pods:
+            if member not in desired and member not in pods:
                 self._members.forget_member(uid, member)
 
 

@@ -22,6 +22,7 @@ from trainer_operator.trainer.membership import (
     next_epoch,
     soft_epoch,
 )
+from trainer_operator.trainer.serving import serving_members
 
 
 def is_possible(draft: Draft, target: frozenset[MemberId]) -> bool:
@@ -99,7 +100,7 @@ def pause_id(membership: MembershipStatus, server: AgentView, step: int) -> str:
 
 
 def _servers(draft: Draft) -> list[MemberId]:
-    return sorted(member for member in members_of(draft) if member.role == "ps")
+    return serving_members(draft.observed.trainer, draft.status.membership)
 
 
 def _waits(draft: Draft, member: MemberId) -> bool:

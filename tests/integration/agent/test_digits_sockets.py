@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "examples" / "digits"))
 import model
 import wire
 from ring import Ring
-from server import Client, Server
+from server import Client, Server, follow
 
 
 def free_places(count):
@@ -158,6 +158,7 @@ def served():
         clients.append(found)
         return found
 
+    client.place = place
     yield client, applied, thread
     finish = client()
     finish.done(0)
@@ -186,6 +187,33 @@ def test_a_step_is_applied_once_however_often_it_is_pushed(served):
     assert np.allclose(results[0]["w1"], expected)
     assert applied == [1]
     assert client().pull()[0] == 1
+
+
+def test_a_standby_gets_each_snapshot_once_and_learns_of_the_end(served):
+    """PSR1: what it holds is the state after exactly the step that it is told, checked by its hash."""
+    client, _, _ = served
+    snapshots = follow(client.place, source="127.0.0.1", ps_epoch=1)
+    step, state = next(snapshots)
+    assert step == 0
+    assert np.array_equal(state["w1"], model.initial(7)["w1"])
+    grads = {name: np.ones_like(value) for name, value in model.initial(7).items()}
+    workers = [(client(), rank) for rank in (0, 1)]
+    for number in (1, 2, 3):
+        results = on_threads(*[lambda w=w, step=number: w[0].push(step, w[1], grads) for w in workers])
+    step, state = next(snapshots)
+    assert step == 3, "the last step is a snapshot"
+    assert np.array_equal(state["w1"], results[0]["w1"])
+    assert "momentum.w1" in state
+    for worker, rank in workers:
+        worker.done(rank)
+    assert list(snapshots) == []
+
+
+def test_a_standby_of_another_server_epoch_is_refused(served):
+    """PSR6."""
+    client, _, _ = served
+    with pytest.raises(wire.Lost, match="psEpoch is 1 here"):
+        next(follow(client.place, source="127.0.0.1", ps_epoch=2))
 
 
 def test_another_server_epoch_or_step_is_refused(served):

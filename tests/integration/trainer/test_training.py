@@ -68,8 +68,11 @@ def test_parameter_server_restarts_while_no_worker_process_exits(job):
 
 
 def test_scaling_in_mid_training_loses_no_step(job, until):
-    """FT11, ME5, ME6, ME7, CR6: 2 to 4 to 2 by kubectl scale; no process ends, the step never falls, no charge."""
-    digits = job.digits(mode="ps", workers=2, servers=1, epochs=LONG)
+    """FT11, ME5, ME6, ME7, CR6: 2 to 4 to 2 by kubectl scale; no process ends, the step never falls, no charge.
+
+    PSR1 to PSR3, FT13: then the server is killed, and its standby takes over.
+    """
+    digits = job.digits(mode="ps", workers=2, servers=1, epochs=LONG, copies=2)
     seen = []
 
     def watch():
@@ -77,6 +80,7 @@ def test_scaling_in_mid_training_loses_no_step(job, until):
         return True
 
     digits.wait_step(20)
+    until(lambda: digits.status().get("readyServers") == "2/2", 60, "a standby", tell=digits.status)
     survivors, servers = digits.processes("worker"), digits.processes("ps")
     for replicas in (4, 2):
         digits.world.kubectl("scale", "trainer", "digits", "-n", digits.namespace, f"--replicas={replicas}")
@@ -101,6 +105,15 @@ def test_scaling_in_mid_training_loses_no_step(job, until):
         )
     )
     assert scale["status"]["selector"] == "trainer-name=digits,trainer.operator.kubeflow.org/role=worker"
+    digits.wait_trains_on(60)  # some snapshots, which the standby holds then
+    old = digits.kill_process("ps", 0)
+    until(lambda: digits.status()["membership"].get("serving") == "1", 60, "the standby serves")
+    until(lambda: digits.status()["membership"]["psPhase"] == "Serving", 60, "serving", tell=digits.status)
+    status = digits.wait_trains_on()
+    assert digits.processes("worker").items() >= survivors.items()
+    assert digits.processes("ps")[1] == servers[1]
+    assert (status["membership"]["epoch"], status["failures"]) == (3, 1)
+    until(lambda: digits.processes("ps").get(0, old) != old, 60, "the next standby")
 
 
 def applied_once(log):

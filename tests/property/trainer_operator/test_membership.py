@@ -16,9 +16,9 @@ FAULTS = st.lists(
     st.one_of(
         st.tuples(st.just("wait"), st.integers(1, 12)),
         st.tuples(st.just("crash"), st.integers(0, 4)),
-        st.tuples(st.just("crash server"), st.just(0)),
+        st.tuples(st.just("crash server"), st.integers(0, 2)),
         st.tuples(st.just("delete"), st.integers(0, 4)),
-        st.tuples(st.just("delete server"), st.just(0)),
+        st.tuples(st.just("delete server"), st.integers(0, 2)),
         st.tuples(st.just("scale"), st.integers(1, 4)),
         st.tuples(st.just("lose node"), st.integers(0, 2)),
         st.tuples(st.just("return node"), st.integers(0, 2)),
@@ -123,7 +123,9 @@ def check_steps(cluster: Cluster, rollbacks: list[tuple[int, int]]) -> None:
     assert sorted(done) == list(range(1, max(done) + 1))
 
 
-@pytest.mark.parametrize(("servers", "soft"), [(0, False), (1, False), (2, False), (1, True), (2, True)])
+@pytest.mark.parametrize(
+    ("servers", "soft", "replicas"), [(0, False, 1), (1, False, 1), (2, False, 1), (2, True, 1), (1, True, 2)]
+)
 @given(faults=FAULTS)
 @example(faults=[("wait", 1), ("delete", 0), ("delete", 1)])
 @example(faults=[("wait", 2), ("crash server", 0), ("wait", 1), ("suspend", 1)])
@@ -132,9 +134,9 @@ def check_steps(cluster: Cluster, rollbacks: list[tuple[int, int]]) -> None:
 @example(faults=[("wait", 3), ("scale", 4), ("crash server", 0), ("scale", 1), ("delete", 0)])
 @example(faults=[("wait", 3), ("scale", 4), ("suspend", 1), ("wait", 3), ("suspend", 1), ("scale", 1)])
 @example(faults=[("wait", 3), ("scale", 3), ("wait", 3), ("deaf", 1), ("scale", 4), ("crash", 1)])
-def test_every_fault_sequence_ends_with_all_steps_trained(servers, soft, faults):
+def test_every_fault_sequence_ends_with_all_steps_trained(servers, soft, replicas, faults):
     """ME3, ME5, ME7, ME8, PSR2, PSR4, RC8, FT01, FT02, FT18: whatever happens, in any order."""
-    cluster = Cluster(trainer(servers=servers, workers=2), soft=soft)
+    cluster = Cluster(trainer(servers=servers, workers=2, replicas=replicas), soft=soft)
     rollbacks: list[tuple[int, int]] = []
     original = cluster.reconcile
 

@@ -216,7 +216,7 @@ class Launcher:
             decision = index.check_restorable(where, None)
             if not _is_pulled_from_servers(args, identity.role):
                 rank = whole(args, "rank", default=0)
-                shard = index.shard_for(decision.shards, role=identity.role, index=identity.index, rank=rank)
+                shard = index.shard_for(decision.shards, role=identity.role, rank=rank)
                 index.check_restorable(where, shard)
         except StoreError as error:
             raise OperationFailed("restore: %s" % error, {"ckpt": ckpt}) from error

@@ -159,6 +159,11 @@ class Job:
         """The parameter servers, by rank."""
         return sorted((m for m in self.members if m.role == "ps"), key=lambda m: m.rank)
 
+    @property
+    def is_standby(self) -> bool:
+        """Whether this parameter server holds copies of what `servers[rank]` serves, until it is its turn."""
+        return self.role == "ps" and all(member.index != self.index for member in self.servers)
+
     # -- progress
 
     def step(self, n: int, samples: int = 0, metrics: Optional[Mapping[str, float]] = None) -> None:
@@ -378,7 +383,7 @@ class Job:
             home = backends.open_home(self._store, credentials=self._store_credentials)
             where = store.CheckpointDir(home, ckpt)
             decision = index.check_restorable(where, None)
-            shard = index.shard_for(decision.shards, role=self.role, index=self.index, rank=self.rank)
+            shard = index.shard_for(decision.shards, role=self.role, rank=self.rank)
             found, data = index.read_shard(where, shard)
         except backends.StoreError as error:
             raise RestoreFailed("checkpoint %s: %s" % (ckpt, error)) from error

@@ -95,7 +95,9 @@ def poor_tree(trainer: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> 
     by_member = pods_by_member(pods)
     roles = []
     for role, field in ROLES.items():
-        desired = (spec.get("topology") or {}).get(field, 1 if role == "worker" else 0)
+        topology = spec.get("topology") or {}
+        replicas = topology.get("replicationFactor", 1) if role == "ps" else 1
+        desired = topology.get(field, 1 if role == "worker" else 0) * replicas
         present = {index for name, index in by_member if name == role}
         released = status.get("phase") in {*_ENDED, "Suspended"}
         indexes = sorted(present if released else {*range(desired), *present})

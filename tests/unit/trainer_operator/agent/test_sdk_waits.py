@@ -140,6 +140,17 @@ def test_an_update_of_the_servers_alone_leaves_the_world_as_it_is(agent, connect
     assert (job.epoch, job.world, job.ps_epoch, len(job.workers)) == (2, 3, 5, 3)
 
 
+def test_a_standby_is_one_until_it_is_named_among_the_servers(agent, connect):
+    """PSR3: its rank is that of its shard all the time."""
+    members = json.dumps([place("worker", 0), place("ps", 0)])
+    job = connect(TRAINER_ROLE="ps", TRAINER_INDEX="1", TRAINER_MEMBERS=members, TRAINER_PS_EPOCH="1")
+    assert job.is_standby
+    agent.tell(t="updateps", psEpoch=2, step=20, members=[place("ps", 1, rank=0)])
+    on_thread(job.wait_ps)[0].join(60)
+    assert not job.is_standby
+    assert (job.rank, [server.index for server in job.servers]) == (0, [1])
+
+
 def test_the_step_is_known_before_the_pause_that_follows_it(agent, connect):
     """ME5: the operator goes by the step at which servers stand."""
     job = connect(TRAINER_ROLE="ps")

@@ -392,10 +392,10 @@ class LosesChunks(RetryingStore):
 
 def test_a_server_reads_its_own_shard_and_a_trainer_any():
     """RS2: the state of trainers is replicated."""
-    assert index.shard_for([0, 1, 2], role="ps", index=2, rank=2) == 2
-    assert index.shard_for([0], role="ps", index=3, rank=3) == 3
-    assert index.shard_for([0], role="worker", index=3, rank=3) == 0
-    assert index.shard_for([0, 1], role="worker", index=1, rank=1) == 1
+    assert index.shard_for([0, 1, 2], role="ps", rank=2) == 2
+    assert index.shard_for([0], role="ps", rank=3) == 3
+    assert index.shard_for([0], role="worker", rank=3) == 0
+    assert index.shard_for([0, 1], role="worker", rank=1) == 1
 
 
 def test_new_ids_sort_by_step():
