@@ -52,7 +52,7 @@ def scale(draft: Draft) -> None:
         if not draft.passed(membership.since, draft.observed.settings.voluntary_interval):
             return
         soft = softepoch.is_possible(draft, desired)
-        if soft and softepoch.is_ending(draft):
+        if softepoch.is_ending(draft):
             return
         change = PendingChange(reason="Scale", since=draft.observed.now, soft=soft)
         draft.status.pending_change = change

@@ -93,9 +93,10 @@ def _decide(draft: Draft) -> None:
     memberstate.observe_suspicion(draft)
     if not is_terminal(status):
         membership.advance(draft)
+        finish.succeed_when_done(draft)  # before changes: those would take back what is done
+    if not is_terminal(status):
         change.scale(draft)
         checkpoints.request_when_due(draft)
-        finish.succeed_when_done(draft)
     if not is_terminal(status) and not gang.release(draft):
         _pods(draft)
         volumes.follow(draft)

@@ -140,6 +140,9 @@ def suspend(draft: Draft) -> None:
         _release(draft)
         return
     if status.membership.phase == ACTIVE:
+        succeed_when_done(draft)
+        if status.phase is Phase.SUCCEEDED:
+            return  # nothing is left to suspend
         if status.pending_change is None or status.pending_change.reason != "Suspend":
             # Members may already wait at the checkpoint of a change that this one replaces.
             begun = status.pending_change.checkpoint if status.pending_change is not None else ""

@@ -35,7 +35,9 @@ def test_an_operator_can_be_taken_away_and_brought_back_with_and_without_its_kin
         world.kubectl("delete", "-k", str(BASE), "-l", "app.kubernetes.io/component!=crds", "--timeout=90s")
         kinds = world.get("trainers,trainingprofiles,checkpoints", "-n", digits.namespace)["items"]
         assert {each["kind"] for each in kinds} >= {"Trainer", "TrainingProfile"}
-        assert [each["metadata"].get("finalizers") for each in kinds if "finalizers" in each["metadata"]] == []
+        assert [
+            each["metadata"].get("finalizers") for each in kinds if "finalizers" in each["metadata"]
+        ] == []
     finally:
         world.install()
         world.start_operators()

@@ -429,3 +429,32 @@ def test_a_suspend_without_a_store_waits_for_nothing():
     decision = decide(observed(of=of, pods=pods_of(WORKER, OTHER), agents=[agent(), agent(OTHER)]))
     assert decision.status.phase is Phase.SUSPENDED
     assert deletes(decision) == ["t-worker-0", "t-worker-1"]
+
+
+def ending(*agents, workers=2, **spec):
+    """What is decided of a Trainer whose epoch has two workers, while a third may wait to join."""
+    of = with_spec(with_status(trainer(workers=workers), active("worker:0-1", world=2)), **spec)
+    third = MemberId("worker", 2)
+    pods = pods_of(WORKER, OTHER, *([third] if workers > 2 else []))
+    joining = [agent(third, proc="none", phase="init", epoch=0)] if workers > 2 else []
+    return decide(
+        observed(of=of, pods=pods, agents=[*agents, *joining], settings=Settings(voluntary_interval=0))
+    )
+
+
+DONE = [agent(**exited(0)), agent(OTHER, **exited(0))]
+
+
+@pytest.mark.parametrize("change", [{"suspend": True}, {"workers": 3}], ids=["suspend", "scale"])
+def test_a_training_that_is_done_ends_whatever_else_was_asked_for(change):
+    """ME7, ME9: a change would take it back to the last checkpoint, and train again what is done."""
+    decision = ending(*DONE, **change)
+    assert decision.status.phase is Phase.SUCCEEDED
+    assert decision.status.rollbacks == 0
+
+
+def test_nobody_is_added_to_a_training_that_ends():
+    """ME7, ME9: one worker is done, so no checkpoint of all could be taken any more."""
+    decision = ending(agent(**exited(0)), agent(OTHER), workers=3)
+    assert decision.status.pending_change is None
+    assert decision.status.membership.epoch == 1
