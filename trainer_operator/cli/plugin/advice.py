@@ -36,6 +36,15 @@ _BY_REASON: Mapping[tuple[str, str], str] = {
     ("Succeeded", "DeadlineExceeded"): "raise spec.activeDeadlineSeconds and create it anew",
     ("Ready", "ProfileNotFound"): "create the TrainingProfile that spec.profile names",
     ("Ready", "CommandNotKnown"): "give spec.command",
+    (
+        "Scheduled",
+        "Unschedulable",
+    ): "add nodes or lower what is asked for; spec.pendingTimeoutSeconds later all its nodes are given back",
+    (
+        "Scheduled",
+        "SchedulingGated",
+    ): "see who set the gate, a queue for example; it places pods when it removes it",
+    ("Scheduled", "GangTimeout"): "add nodes, or lower topology.workers or what each member asks for",
     ("Ready", "Suspended"): "`kubectl trainer resume {name}` goes on",
     ("Ready", "Failed"): "read `kubectl trainer logs {name}`, mend what failed, and create it anew",
     ("Ready", "Pending"): "see `kubectl trainer tree {name}` for what each member waits for",

@@ -18,7 +18,7 @@ from trainer_operator.cli.plugin.failure import explained
 from trainer_operator.cli.plugin.page import Cell, Output, bar, columns, phase, show, show_objects
 from trainer_operator.cli.plugin.treedata import TreeView, poor_tree, view
 from trainer_operator.cli.plugin.treepage import page as tree_page
-from trainer_operator.cli.plugin.words import plain, since
+from trainer_operator.cli.plugin.words import moment, plain, since, span
 
 LABEL_WIDTH = 14
 RECENT_EVENTS = 10
@@ -98,6 +98,7 @@ def _progress(trainer: Mapping[str, Any], now: datetime) -> list[Text]:
         _field("Epoch", f"{done}/{total}"),
         _field("Step", str(status.get("globalStep", 0))),
     ]
+    lines += _forecast(status.get("progress") or {}, now)
     counted = ", ".join(f"{word} {status.get(word, 0)}" for word in ("failures", "disruptions"))
     restarts = status.get("restarts", 0)
     lines.append(_field("Restarts", f"{restarts} (counted: {counted})" if restarts else "0"))
@@ -113,6 +114,18 @@ def _progress(trainer: Mapping[str, Any], now: datetime) -> list[Text]:
     if started := since(status.get("startTime"), now):
         ended = since(status.get("completionTime"), now)
         lines.append(_field("Started", f"{started} ago" + (f", ended {ended} ago" if ended else "")))
+    return lines
+
+
+def _forecast(progress: Mapping[str, Any], now: datetime) -> list[Text]:
+    """Return how fast it goes and when it will be done, as far as that is known."""
+    lines = []
+    if speed := progress.get("stepsPerSecond"):
+        lines.append(_field("Speed", f"{speed:g} steps/s"))
+    if (end := moment(progress.get("estimatedCompletionTime"))) is not None:
+        left = (end - now).total_seconds()
+        percent = f", {progress['percent']:g}% of all steps are done" if progress.get("percent") else ""
+        lines.append(_field("Estimated end", f"in {span(left)}, at {end:%Y-%m-%d %H:%M} UTC{percent}"))
     return lines
 
 

@@ -1,6 +1,5 @@
 """What the operator's command line says when it cannot start: one sentence, exit code 1, no traceback."""
 
-import asyncio
 import http.client
 import socket
 import subprocess
@@ -9,15 +8,30 @@ import time
 from importlib import metadata
 
 import pytest
-from typer.testing import CliRunner
-
-from trainer_operator.cli import operator as command
 
 KUBECONFIG = (
     '{"apiVersion":"v1","kind":"Config","current-context":"a",'
     '"clusters":[{"name":"a","cluster":{"server":"https://127.0.0.1:1"}}],"users":[{"name":"a","user":{"token":"x"}}],'
     '"contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}]}'
 )
+SHOW_LEASE = """
+import asyncio
+from trainer_operator.cli import operator
+
+def show(_config, options):
+    print(options.leader_election.namespace, options.leader_election.name)
+
+operator.build = show
+operator.run_manager = lambda factory: asyncio.run(factory()) or 0
+operator.app()
+"""
+"""Runs the command line without an operator behind it; in a process of its own, since others test what is imported."""
+SHOW_AGENT = """
+import pathlib, sys
+from trainer_operator.cli import operator
+
+print(operator._client_config(pathlib.Path(sys.argv[1])).user_agent)
+"""
 
 
 def run(*arguments):
@@ -38,7 +52,9 @@ def test_requests_carry_the_products_name_and_version(tmp_path):
     """K7."""
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(KUBECONFIG)
-    name, _, version = command._client_config(kubeconfig).user_agent.partition("/")
+    command = [sys.executable, "-c", SHOW_AGENT, str(kubeconfig)]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    name, _, version = answer.stdout.strip().partition("/")
     assert name == "trainer-operator"
     assert version == metadata.version("trainer-operator")
 
@@ -110,15 +126,10 @@ def test_a_bad_address_names_the_flag_and_what_is_allowed(tmp_path, address):
         (("--leader-election-namespace=team-a",), ("team-a", "trainer-operator")),
     ],
 )
-def test_the_lease_is_the_products_own_unless_its_place_or_name_is_given(tmp_path, monkeypatch, flags, lease):
+def test_the_lease_is_the_products_own_unless_its_place_or_name_is_given(tmp_path, flags, lease):
     """TR45."""
-    built = []
-    monkeypatch.setattr(command, "build", lambda _config, options: built.append(options))
-    monkeypatch.setattr(command, "run_manager", lambda factory: asyncio.run(factory()) or 0)
-    monkeypatch.setattr(command.logs, "configure", lambda *_, **__: None)
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(KUBECONFIG)
-    arguments = ["--kubeconfig", str(kubeconfig), "--leader-elect", *flags]
-    assert CliRunner().invoke(command.app, arguments).exit_code == 0
-    (options,) = built
-    assert (options.leader_election.namespace, options.leader_election.name) == lease
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
+    arguments = [f"--kubeconfig={tmp_path / 'kubeconfig'}", "--leader-elect", *flags]
+    command = [sys.executable, "-c", SHOW_LEASE, *arguments]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert tuple(answer.stdout.split()) == lease

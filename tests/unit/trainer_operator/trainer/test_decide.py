@@ -10,7 +10,7 @@ from simulation.views import OTHER, WORKER, active, agent, exited, observed, pod
 from trainer_operator.api.meta import Role
 from trainer_operator.api.profile import RestartPolicy, RetryPolicy, TrainingProfileSpec
 from trainer_operator.api.status import MemberStatus, Phase, RecoveryStatus, TrainerStatus
-from trainer_operator.api.trainer import MANAGER, FailureRule
+from trainer_operator.api.trainer import MANAGER, FailureRule, TrainerSpec
 from trainer_operator.topology.members import MemberId
 from trainer_operator.trainer.decide import decide, is_ours
 from trainer_operator.trainer.draft import CreatePod, DeletePod, EmitEvent
@@ -412,3 +412,31 @@ def test_a_trainer_without_a_command_waits_and_says_what_is_missing():
     assert [reason for reason, _ in cluster.events] == ["CommandNotKnown"]
     ready = next(c for c in cluster.trainer.status.conditions if c.type == "Ready")
     assert "spec.command" in ready.message
+
+
+@pytest.mark.parametrize("dropped", sorted(TrainerStatus.model_fields))
+def test_a_status_field_that_an_older_crd_drops_deletes_no_pod_and_charges_nothing(dropped):
+    """TR32: absent is not zero; the API server prunes what its CRD doesn't know, whichever field that is."""
+    cluster = Cluster(trainer(workers=3, servers=1, epochs=50))
+    for _ in range(8):
+        cluster.reconcile()
+        cluster.tick()
+    assert cluster.trainer.status.phase is Phase.RUNNING
+    status = cluster.trainer.status.dump()
+    status.pop(TrainerStatus.model_fields[dropped].alias, None)
+    cluster.trainer = with_status(cluster.trainer, TrainerStatus.read(status))
+    for _ in range(3):
+        assert deletes(cluster.reconcile()) == []
+        cluster.tick()
+    after = cluster.trainer.status
+    assert (after.failures, after.disruptions, after.restarts) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("dropped", ["workers", "parameterServers", "masters", "replicationFactor"])
+def test_a_count_that_an_older_crd_drops_has_its_default_and_is_never_zero_workers(dropped):
+    """TR32, TR33."""
+    spec = trainer(workers=3).spec.dump()
+    spec["topology"].pop(dropped, None)
+    topology = TrainerSpec.read(spec).topology
+    assert topology.workers >= 1
+    assert topology.replication_factor >= 1

@@ -76,6 +76,28 @@ def test_page_reads_as_stored(name):
     assert written == (GOLDEN / f"{name}.txt").read_text()
 
 
+@pytest.mark.parametrize(
+    ("progress", "shown"),
+    [
+        (None, {}),
+        ({"stepsPerSecond": 2.5}, {"Speed": "2.5 steps/s"}),
+        (
+            {"stepsPerSecond": 0.4, "percent": 37.5, "estimatedCompletionTime": "2026-01-01T13:40:00Z"},
+            {
+                "Speed": "0.4 steps/s",
+                "Estimated end": "in 90m, at 2026-01-01 13:40 UTC, 37.5% of all steps are done",
+            },
+        ),
+        ({"percent": 100}, {}),
+    ],
+)
+def test_describe_says_how_fast_it_goes_and_when_it_will_be_done_as_far_as_that_is_known(progress, shown):
+    made = trainer(phase="Running", **({"progress": progress} if progress else {}))
+    lines = [line.plain.strip() for line in describe.page(made, poor(made, pods()), [], [], NOW)]
+    found = {label: text.strip() for label, _, text in (line.partition(":") for line in lines)}
+    assert {label: found[label] for label in ("Speed", "Estimated end") if label in found} == shown
+
+
 def test_no_page_shows_the_value_of_a_variable():
     """RD2."""
     assert "hunter2" not in "".join(line.plain for lines in pages().values() for line in lines)
