@@ -125,8 +125,8 @@ def _release(draft: Draft, group: frozenset[MemberId], *, late: MemberId, holder
 
 
 def _waiting(draft: Draft) -> frozenset[MemberId]:
-    """Return those that wait for each other to be placed."""
-    desired = membership.desired_members(draft.observed.trainer)
+    """Return those that wait for each other to be placed; nobody waits for a standby."""
+    desired = membership.desired_members(draft.observed.trainer) - membership.standbys(draft)
     return desired - membership.members_of(draft) if membership.trains(draft) else desired
 
 

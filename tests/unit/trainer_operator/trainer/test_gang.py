@@ -308,3 +308,17 @@ def test_nothing_is_written_just_to_wait_and_the_moment_it_ends_is_looked_at():
         assert decision.status == before
         assert decision.actions == ()
         assert decision.wake is not None
+
+
+@pytest.mark.parametrize(("unplaced", "gives_back"), [(MemberId("ps", 1), False), (MemberId("ps", 0), True)])
+def test_nobody_gives_a_node_back_for_a_standby(unplaced, gives_back):
+    """PSR1, GS1: training needs the server that serves, not the one that stands by."""
+    of = trainer(workers=1, servers=1)
+    of = with_spec(of, topology=of.spec.topology.model_copy(update={"replication_factor": 2}))
+    status = active("worker:0;ps:0-1", world=1)
+    status.membership.phase = MembershipPhase.PREPARING
+    pods = [(member, pod(member)) for member in (WORKER, MemberId("ps", 0), MemberId("ps", 1))]
+    late = {"node": "", "phase": "Pending", "created": "2025-12-31T23:00:00Z"}
+    pods = [(member, replace(view, **late) if member == unplaced else view) for member, view in pods]
+    decision = decide(observed(of=with_status(of, status), pods=pods))
+    assert (decision.status.gang is not None) is gives_back
