@@ -66,6 +66,7 @@ class Metadata(_Part, frozen=True):
     annotations: dict[str, str] | None = None
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
     finalizers: tuple[str, ...] | None = None
 

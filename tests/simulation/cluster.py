@@ -258,6 +258,13 @@ class Cluster:
             agent.pause_at = None
             agent.epoch, agent.ps_epoch = directive.args["epoch"], directive.args["psEpoch"]
             agent.step = directive.args["restoreStep"]
+        elif directive.kind == "Drain":
+            assert directive.args["pod"] == agent.pod, "the process of another pod was drained"
+            agent.proc, agent.exit, agent.phase = (
+                "exited",
+                Exit(code=143, sig=15, step=agent.step),
+                "draining",
+            )
         elif directive.kind == "UpdatePS":
             agent.ps_epoch, agent.step, agent.phase = (
                 directive.args["psEpoch"],

@@ -5,22 +5,18 @@ after it took effect; what outlives it is the API server, the agents and the sto
 """
 
 import random
-from collections import deque
 from dataclasses import dataclass, field
 
-import msgspec
 from prometheus_client import CollectorRegistry
 
 from runtime.cache.barrier import Barrier
-from runtime.cache.index import OWNER_UID
 from runtime.cache.projection import Node, Pod
-from runtime.client.errors import AlreadyExists, Conflict, NotFound
 from runtime.clock import format_time
 from runtime.controller.reconciler import Request
 from runtime.errors import RuntimeFault
-from runtime.objects import NODES, PERSISTENT_VOLUME_CLAIMS, PODS, ObjectKey, key_of, owner_references
+from runtime.objects import NODES, PERSISTENT_VOLUME_CLAIMS, PODS, ObjectKey, key_of
 from runtime.testing.clock import SimClock
-from runtime.testing.objectlog import ObjectLog
+from simulation.apiserver import Api, Cached, Killed
 from trainer_operator.api.names import ATTEMPT_LABEL, INDEX_LABEL, ROLE_LABEL
 from trainer_operator.api.resources import CHECKPOINTS, TRAINERS, TRAINING_PROFILES
 from trainer_operator.api.trainer import Trainer
@@ -33,7 +29,7 @@ from trainer_operator.trainer.apply import Applier
 from trainer_operator.trainer.nodes import NodeLeases
 from trainer_operator.trainer.ranges import parse_members
 from trainer_operator.trainer.reconciler import TrainerReconciler
-from trainer_operator.trainer.surroundings import NODE_INDEX, Surroundings
+from trainer_operator.trainer.surroundings import Surroundings
 from trainer_operator.trainer.views import Settings
 from trainer_operator.trainer.volumes import Claim
 
@@ -41,158 +37,8 @@ KEY = ObjectKey("default", "t")
 STEPS_PER_EPOCH = 8
 
 
-class Killed(Exception):
-    """The operator's process died at this call."""
-
-
 def request(key=KEY) -> Request:
     return Request(key)
-
-
-@dataclass
-class Api:
-    """The API server as the client sees it; the operator can be killed at the n-th write, or a write can fail."""
-
-    clock: SimClock
-    log: ObjectLog = field(default_factory=ObjectLog)
-    writes: list[tuple[str, str, str]] = field(default_factory=list)
-    kill_at: int | None = None
-    kill_after_effect: bool = False
-    dead: bool = False
-    planned: deque = field(default_factory=deque)
-    """Errors for the next writes; None lets one pass."""
-
-    async def get(self, resource, name, namespace=None):
-        found = self.log.get(resource, ObjectKey(namespace or "", name))
-        if found is None:
-            raise NotFound(f"{resource} {name}", status=404, reason="NotFound")
-        return found
-
-    async def create(self, resource, body, *, namespace=None):
-        name = body["metadata"]["name"]
-        key = ObjectKey(namespace or body["metadata"].get("namespace") or "", name)
-
-        def effect():
-            if self.log.get(resource, key) is not None:
-                raise AlreadyExists(f"{resource} {name} exists", status=409, reason="AlreadyExists")
-            metadata = {**body["metadata"], "namespace": key.namespace, "generation": 1}
-            metadata["creationTimestamp"] = format_time(self.clock.utcnow())
-            return self.log.put(resource, {**body, "metadata": metadata})
-
-        return self._write("create", resource, name, effect=effect)
-
-    async def replace(self, resource, body, *, subresource=None):
-        key = key_of(body)
-
-        def effect():
-            found = self._existing(resource, key)
-            sent = body["metadata"]
-            if sent.get("resourceVersion") != found["metadata"]["resourceVersion"]:
-                raise Conflict(f"{key} has changed", status=409, reason="Conflict")
-            if sent.get("uid") != found["metadata"]["uid"]:
-                raise Conflict(f"{key} has another uid", status=409, reason="Conflict")
-            changed = {"status": body["status"]} if subresource == "status" else {"spec": body["spec"]}
-            return self.log.put(resource, {**found, **changed})
-
-        return self._write(f"replace {subresource}", resource, key.name, effect=effect)
-
-    async def patch(self, resource, name, body, *, namespace=None, subresource=None, kind=None):
-        key = ObjectKey(namespace or "", name)
-
-        def effect():
-            found = self._existing(resource, key)
-            return self.log.put(resource, {**found, "status": {**found.get("status", {}), **body["status"]}})
-
-        return self._write(f"patch {subresource}", resource, name, effect=effect)
-
-    async def delete(self, resource, name, namespace=None, *, propagation=None, grace_seconds=None, uid=None):
-        key = ObjectKey(namespace or "", name)
-
-        def effect():
-            found = self._existing(resource, key)
-            if uid is not None and found["metadata"]["uid"] != uid:
-                raise Conflict(f"{key} has another uid", status=409, reason="Conflict")
-            if resource is PODS:
-                found["metadata"].setdefault("deletionTimestamp", format_time(self.clock.utcnow()))
-                return self.log.put(resource, found)
-            self.log.delete(resource, key)
-            return {"kind": "Status", "status": "Success"}
-
-        return self._write("delete", resource, name, effect=effect)
-
-    def _existing(self, resource, key):
-        found = self.log.get(resource, key)
-        if found is None:
-            raise NotFound(f"{resource} {key}", status=404, reason="NotFound")
-        return found
-
-    def _write(self, verb, resource, name, *, effect):
-        if self.dead:
-            raise Killed("a dead process writes nothing")
-        last = self.kill_at is not None and len(self.writes) + 1 == self.kill_at
-        if last and not self.kill_after_effect:
-            self.dead = True
-            raise Killed(f"before {verb} {resource.kind} {name}")
-        error = self.planned.popleft() if self.planned else None
-        if error is not None:
-            raise error
-        answer = effect()
-        self.writes.append((verb, resource.kind, name))
-        if last:
-            self.dead = True
-            raise Killed(f"after {verb} {resource.kind} {name}")
-        return answer
-
-
-class Cached:
-    """An informer over the API server: always current, unless it is frozen."""
-
-    def __init__(self, api, resource, projection=None):
-        self._api, self._resource, self._projection = api, resource, projection
-        self._frozen = None
-        self._current = (0, [])
-        self._projected = (None, [])
-
-    def freeze(self):
-        """Show the present state until `thaw`."""
-        self._frozen = (self._api.log.version, self._api.log.objects(self._resource))
-
-    def thaw(self):
-        self._frozen = None
-
-    def seen_version(self, namespace):
-        return str(self._frozen[0] if self._frozen is not None else self._api.log.version)
-
-    def has_uid(self, key, uid):
-        return any(key_of(obj) == key and obj["metadata"]["uid"] == uid for obj in self._objects())
-
-    def get(self, key):
-        return next((obj for obj in self.list() if key_of(obj) == key), None)
-
-    def list(self, namespace=None):
-        objects = self._objects()
-        if self._projection is not None:
-            if self._projected[0] is not objects:
-                self._projected = (objects, [msgspec.convert(obj, self._projection) for obj in objects])
-            return list(self._projected[1])
-        return [obj for obj in objects if namespace in (None, obj["metadata"].get("namespace"))]
-
-    def by_index(self, index, value):
-        if index == NODE_INDEX:
-            return [obj for obj in self.list() if obj.node_name == value]
-        assert index == OWNER_UID
-        return [
-            obj
-            for obj in self.list()
-            if any(owner.get("controller") and owner.get("uid") == value for owner in owner_references(obj))
-        ]
-
-    def _objects(self):
-        if self._frozen is not None:
-            return self._frozen[1]
-        if self._current[0] != self._api.log.version:
-            self._current = (self._api.log.version, self._api.log.objects(self._resource))
-        return self._current[1]
 
 
 class Events:
@@ -215,10 +61,8 @@ class Operator:
         self.trainers = Cached(api, TRAINERS)
         self.checkpoints = Cached(api, CHECKPOINTS)
         self.pods = Cached(api, PODS, Pod)
-        self.barriers = {
-            PODS: Barrier(self.pods, clock=clock),
-            CHECKPOINTS: Barrier(self.checkpoints, clock=clock),
-        }
+        caches = {PODS: self.pods, CHECKPOINTS: self.checkpoints}
+        self.barriers = {kind: Barrier(cache, clock=clock) for kind, cache in caches.items()}
         settings = Settings(voluntary_interval=0.0)
         self.registry = CollectorRegistry()
         metrics = TrainerMetrics(self.registry)
@@ -342,9 +186,7 @@ class Training:
     def crash(self, member):
         for agent in self.agents.values():
             if agent.member == member and agent.proc == "running":
-                agent.proc, agent.exit, agent.phase = "exited", Exit(code=1), "done"
-                self._fail(agent)
-                return True
+                return self._exit(agent, Exit(code=1))
         return False
 
     def start_agent(self, pod):
@@ -401,6 +243,11 @@ class Training:
                 agent.phase, agent.step, agent.ps_epoch = "train", args["step"], args["psEpoch"]
                 agent.epoch = agent.prepared = max(agent.epoch, args.get("epoch", 0))
                 agent.world = args.get("world", agent.world)
+            case "Drain":
+                if args["pod"] != agent.pod:
+                    return "meant for another pod"  # its predecessor, which had not answered yet
+                if agent.proc == "running":
+                    self._exit(agent, Exit(code=143, sig=15), phase="draining")
             case "Go":
                 agent.proc, agent.exit, agent.phase = "running", None, "train"
                 agent.run += 1
@@ -447,6 +294,11 @@ class Training:
         ]
         agent.paused = bool(target["pause"])
 
+    def _exit(self, agent, how, *, phase="done"):
+        agent.proc, agent.exit, agent.phase = "exited", how, phase
+        self._fail(agent)
+        return True
+
     def _fail(self, agent):
         """Report that no copy of what was asked for will come, unless it is there."""
         target = agent.target
@@ -474,8 +326,7 @@ class Training:
             agent.step = step
             self._save(agent)
             if step >= self.total:
-                agent.proc, agent.exit, agent.phase = "exited", Exit(code=0), "done"
-                self._fail(agent)
+                self._exit(agent, Exit(code=0))
 
 
 class World(Training):

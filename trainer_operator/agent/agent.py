@@ -12,10 +12,11 @@ import threading
 import time
 from typing import Any, Callable, List, Mapping, Optional, Tuple
 
-from trainer_operator.agent import beats, probes, ring
+from trainer_operator.agent import apiserver, beats, probes, ring
 from trainer_operator.agent.backends import HomeOpener
 from trainer_operator.agent.conversation import Conversation
 from trainer_operator.agent.directives import Executor
+from trainer_operator.agent.fence import Fence
 from trainer_operator.agent.lastwords import last_words
 from trainer_operator.agent.launcher.launcher import Launcher
 from trainer_operator.agent.launcher.process import cpu_ticks
@@ -29,6 +30,11 @@ _LONGEST_SOCKET_PATH = 100
 _LAST_BEAT_TIME = 2.0
 _GRACE_RESERVE = 2.0
 """Seconds of the pod's grace kept for the last beat and the last words."""
+_SAVE_RESERVE = 5.0
+"""Seconds of the grace kept for the process's end, when a checkpoint is taken before it (CS10)."""
+_SAVE_PATIENCE = 5.0
+"""Seconds that the process trains on when its pod is deleted, for the operator to ask for a checkpoint."""
+_SAVE_POLL = 0.1
 
 
 class Agent:
@@ -53,7 +59,9 @@ class Agent:
         self._settings = settings
         self._boot = secrets.token_hex(8)
         self._ending = threading.Event()
+        self._closed = threading.Event()
         self._terminated = False
+        self._clock = clock
         self.state = State(clock)
         open_home = HomeOpener(settings.store, settings.store_credentials)
         self._saver = Saver(settings, self.state, open_home=open_home, log=self._log)
@@ -76,6 +84,7 @@ class Agent:
             conversation=self._conversation,
             open_home=open_home,
         )
+        self._fence = self._make_fence(clock)
         self._link = self._make_link(clock)
 
     def run(self) -> int:
@@ -86,6 +95,10 @@ class Agent:
         self._executor.start()
         if self._link is not None:
             self._link.start()
+            if self._settings.api_server is not None:
+                threading.Thread(
+                    target=self._fence.run, args=(self._ending,), name="fence", daemon=True
+                ).start()
         while not self._ending.wait(1.0):
             silent = self.state.silent_for()
             if silent is not None and silent >= self._settings.linger:
@@ -94,13 +107,11 @@ class Agent:
         return self._end()
 
     def _end(self) -> int:
-        had_process = self.state.is_running
-        budget = (
-            max(1.0, self._settings.grace - _GRACE_RESERVE)
-            if self._terminated
-            else self._settings.stop_budget
-        )
-        self._launcher.close(budget)
+        began, had_process = self._clock(), self.state.is_running
+        if self._terminated:
+            self._let_save(began)
+        grace = began + self._settings.grace - _GRACE_RESERVE - self._clock()
+        self._launcher.close(max(1.0, grace) if self._terminated else self._settings.stop_budget)
         ended = self.state.last_exit
         self._write_last_words(
             last_words(ended)
@@ -114,6 +125,38 @@ class Agent:
         if self._terminated and (ended is None or (had_process and ended.sig)):
             return _TERMINATED
         return ended.code if ended is not None else 0
+
+    def _let_save(self, began: float) -> None:
+        """Let the process train on while the operator may want a checkpoint before the pod goes (CS10).
+
+        It ends at once where none can be taken: without a store, without the SDK, or with little grace.
+        """
+        deadline = began + self._settings.grace - _SAVE_RESERVE
+        patience = began + _SAVE_PATIENCE
+        if not self._settings.store or not self._conversation.server.is_connected or deadline <= patience:
+            return
+        while self.state.is_running and self.state.phase != "draining":
+            now = self._clock()
+            if self._is_saving():
+                patience = max(patience, now + 1.0)  # the decision of one that is written follows at once
+            if now >= min(patience, deadline) or self._closed.wait(_SAVE_POLL):
+                return
+
+    def _is_saving(self) -> bool:
+        return self._conversation.is_asked or self._saver.is_busy or self.state.has_undecided
+
+    def _make_fence(self, clock: Callable[[], float]) -> Fence:
+        address = self._settings.api_server
+        return Fence(
+            self.state,
+            lost_after=self._settings.lost_after,
+            reaches_api=lambda: address is not None and apiserver.is_reachable(address),
+            pause=self._conversation.pause,
+            resume=self._conversation.resume,
+            log=self._log,
+            clock=clock,
+            rng=random.Random(self._boot),
+        )
 
     def _make_link(self, clock: Callable[[], float]) -> Optional[Link]:
         if not self._settings.urls:
@@ -144,11 +187,13 @@ class Agent:
 
     def _on_reply(self, reply: beats.Reply, reported: List[str]) -> None:
         self.state.heard()
+        self._fence.heard(reply.epoch, reply.hb)
         if self.state.listed([directive.id for directive in reply.directives], reported):
             self.state.news()
         self.state.decided(reply.decided)
         self._executor.submit(reply.directives)
         if reply.close:
+            self._closed.set()
             self._ending.set()
 
     def _on_signal(self, _number: int, _frame: Any) -> None:

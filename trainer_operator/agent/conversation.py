@@ -65,6 +65,11 @@ class Conversation:
             "checkpoint", {"t": "checkpoint", "ckpt": order.ckpt, "step": order.step, "pause": pause}
         )
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether a checkpoint was asked for that the process has not handed over yet."""
+        return bool(self._asked)
+
     def refuse(self, order: SaveOrder, reason: str) -> None:
         """Report that none of the copies of a checkpoint will come, without asking the process."""
         self._saver.fail(order, reason)

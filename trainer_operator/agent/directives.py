@@ -162,9 +162,12 @@ class Executor:
         """End the run that was given up; the next Go starts another one."""
         return {"ended": self._launcher.end_run(whole(directive.args, "run"))}
 
-    def _drain(self, _directive: Directive) -> Any:
-        self._launcher.drain()
-        return None
+    def _drain(self, directive: Directive) -> Any:
+        """End the process of a pod that is about to be deleted; the successor of that pod must not take it for its own."""
+        pod, own = text(directive.args, "pod"), self._settings.identity.pod_uid
+        if pod != own:
+            raise OperationFailed("meant for pod %s" % pod[:64])
+        return {"draining": self._launcher.drain(float(whole(directive.args, "budget")))}
 
 
 def _save_order(args: Mapping[str, Any], epoch: int) -> SaveOrder:

@@ -43,12 +43,18 @@ class Saver:
     ) -> None:
         self._settings, self._state, self._open_home, self._log = settings, state, open_home, log
         self._queue: "queue.Queue[Optional[Tuple[SaveOrder, str]]]" = queue.Queue()
+        self._busy = False
         self._thread = threading.Thread(target=self._work, name="saver", daemon=True)
         self._thread.start()
 
     def enqueue(self, order: SaveOrder, path: str) -> None:
         """Write the copies of an order from a packed file, then delete the file."""
         self._queue.put((order, path))
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether copies are being written, or wait to be."""
+        return self._busy or not self._queue.empty()
 
     def fail(self, order: SaveOrder, reason: str) -> None:
         """Report that no copy of an order will come."""
@@ -66,6 +72,7 @@ class Saver:
             item = self._queue.get()
             if item is None:
                 return
+            self._busy = True
             order, path = item
             try:
                 self._save(order, path)
@@ -75,6 +82,7 @@ class Saver:
             finally:
                 with contextlib.suppress(OSError):
                     os.unlink(path)
+                self._busy = False
 
     def _save(self, order: SaveOrder, path: str) -> None:
         source = packed.read_header(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Mapping, Tuple
+from typing import Mapping, Optional, Tuple
 
 from trainer_operator.agent.backends import StoreError
 from trainer_operator.agent.backends.opening import check_address
@@ -62,6 +62,10 @@ class Settings:
     """Between SIGTERM and SIGKILL when an older epoch ends: the others wait at the barrier for it."""
     linger: float = 600.0
     """How long the agent outlives its process without hearing from the operator (AG7)."""
+    api_server: Optional[Tuple[str, int]] = None
+    """Where Kubernetes says that its API server is; None if it does not, then nothing is ever paused (AG8)."""
+    lost_after: float = 10.0
+    """The least silence after which a member counts as lost (DT3)."""
 
     @property
     def ring_folder(self) -> str:
@@ -122,7 +126,14 @@ def read_settings(environment: Mapping[str, str], *, folder: str) -> Settings:
         grace=float(_whole(environment, "TRAINER_GRACE_SECONDS", 30)),
         termination_log=environment.get("TRAINER_TERMINATION_LOG") or "/dev/termination-log",
         linger=float(_whole(environment, "TRAINER_LINGER_SECONDS", 600)),
+        api_server=_api_server(environment),
+        lost_after=float(_whole(environment, "TRAINER_LOST_SECONDS", 10)),
     )
+
+
+def _api_server(environment: Mapping[str, str]) -> Optional[Tuple[str, int]]:
+    host = environment.get("KUBERNETES_SERVICE_HOST", "").strip().strip("[]")
+    return (host, _whole(environment, "KUBERNETES_SERVICE_PORT", 443)) if host else None
 
 
 def _text(environment: Mapping[str, str], name: str) -> str:

@@ -252,7 +252,7 @@ class State:
             self._exit = Exit(code, sig, self._progress.step, fingerprint, tail)
             self._proc, self._pid = "exited", None
             self._exited_at = self._clock()
-            if code == 0 and sig == 0:
+            if code == 0 and sig == 0 and self._progress.phase != "draining":
                 self._set_phase("done")
             result = self._exit
         self.news()

@@ -208,8 +208,8 @@ class StallStatus(StatusModel):
 class PendingChange(StatusModel):
     """A change of members that is under way: it waits for a checkpoint or the end of a step, so that no step is lost."""
 
-    reason: Literal["Scale", "Suspend"]
-    """Scale or Suspend."""
+    reason: Literal["Scale", "Suspend", "Evict"]
+    """Scale, Suspend or Evict."""
     since: Time
     """When it began."""
     checkpoint: ShortText = ""

@@ -54,6 +54,8 @@ class AgentView:
     """Durations of its steps; read only."""
     cpu: float | None = None
     """Cores used since its last step; None where that is not known."""
+    asked: Mapping[str, float] = field(default_factory=dict)
+    """By id, for how many seconds a directive has been declared."""
 
     @property
     def running(self) -> bool:
@@ -65,9 +67,15 @@ class AgentView:
         """Whether the process ended by itself with success."""
         return (
             self.beat.proc == "exited"
+            and not self.drained
             and self.beat.exit is not None
             and not (self.beat.exit.code or self.beat.exit.sig)
         )
+
+    @property
+    def drained(self) -> bool:
+        """Whether its process ended, or ends, because it was told to, whatever its exit code (ST3)."""
+        return self.beat.phase == "draining"
 
     @property
     def crashed(self) -> bool:
@@ -118,6 +126,8 @@ class _Record:
 class _Training:
     members: dict[MemberId, _Record] = field(default_factory=dict)
     directives: dict[MemberId, dict[str, tuple[Directive, ...]]] = field(default_factory=dict)
+    asked: dict[MemberId, dict[str, float]] = field(default_factory=dict)
+    """When each directive was declared."""
     decided: dict[str, str] = field(default_factory=dict)
     news: dict[MemberId, asyncio.Event] = field(default_factory=dict)
     pods: dict[str, float] = field(default_factory=dict)
@@ -290,6 +300,7 @@ class Members:
                 dict(record.results),
                 record.clock,
                 record.cpu(),
+                {key: now - at for key, at in training.asked.get(member, {}).items()},
             )
             for member, record in training.members.items()
         }
@@ -316,6 +327,7 @@ class Members:
         Assumptions: the status write that allows these directives has succeeded (MG2).
         """
         training = self._trainings.setdefault(uid, _Training())
+        now = self._clock.monotonic()
         if epoch is not None:
             training.epoch = epoch
         for member in {*training.directives, *directives}:
@@ -323,6 +335,10 @@ class Members:
             sources = training.directives.setdefault(member, {})
             if sources.get(source, ()) != wanted:
                 sources[source] = wanted
+                since = training.asked.get(member, {})
+                training.asked[member] = {
+                    each.id: since.get(each.id, now) for listed in sources.values() for each in listed
+                }
                 self._wake(training, member)
 
     def decide(self, uid: str, ckpt: str, outcome: str) -> None:
@@ -353,6 +369,7 @@ class Members:
         if training is not None:
             training.members.pop(member, None)
             training.directives.pop(member, None)
+            training.asked.pop(member, None)
 
     def silence(self, pods: Iterable[str]) -> float:
         """Return the seconds since any agent of these pods was heard; what came before our lead is not known."""

@@ -10,7 +10,7 @@ What is under way is kept in `status.pendingChange`, so that another leader goes
 from trainer_operator.api.checkpoint import CheckpointReason
 from trainer_operator.api.status import PendingChange
 from trainer_operator.topology.members import MemberId
-from trainer_operator.trainer import softepoch
+from trainer_operator.trainer import eviction, softepoch
 from trainer_operator.trainer.checkpoints import can_store, request_checkpoint
 from trainer_operator.trainer.draft import Draft
 from trainer_operator.trainer.failures import in_grace
@@ -33,6 +33,8 @@ def scale(draft: Draft) -> None:
     membership = draft.status.membership
     if membership.phase != ACTIVE or (has_servers(draft.observed.trainer) and membership.ps_phase != SERVING):
         return
+    if eviction.held(draft):
+        return  # what it waits for is the checkpoint of the present epoch
     desired = _target(draft)
     change = draft.status.pending_change
     if change is not None and change.step is not None:

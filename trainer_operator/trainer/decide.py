@@ -15,6 +15,7 @@ from trainer_operator.topology.state import Input
 from trainer_operator.trainer import (
     change,
     checkpoints,
+    drain,
     exclusion,
     finish,
     gang,
@@ -60,6 +61,7 @@ def decide(observed: Observed) -> Decision:
     _decide(draft)
     progress.follow(draft)
     told = {} if is_terminal(draft.status) else directives_of(draft)
+    told.update({member: (directive,) for member, directive in draft.drains.items()})
     heard = {member: tuple(inputs) for member, inputs in draft.inputs.items()}
     return Decision(draft.status, tuple(draft.actions), told, draft.wake, heard, draft.causes)
 
@@ -174,7 +176,7 @@ def _pods(draft: Draft) -> None:
             if member in desired and pod.attempt == records.attempt(member):
                 continue
             if member in desired or member not in in_epoch:
-                draft.delete(pod, grace=5)
+                drain.release(draft, member, pod, budget=drain.SHORT)
 
 
 def _watch_silence(draft: Draft) -> None:

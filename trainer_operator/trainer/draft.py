@@ -10,7 +10,7 @@ from typing import Literal
 
 from trainer_operator.api.checkpoint import CheckpointReason
 from trainer_operator.api.status import TrainerStatus
-from trainer_operator.topology.members import MemberId
+from trainer_operator.topology.members import Directive, MemberId
 from trainer_operator.topology.state import Input
 from trainer_operator.trainer.records import Records
 from trainer_operator.trainer.views import Observed, PodView
@@ -139,6 +139,8 @@ class Draft:
     """What this decision means for the State Tree, in order."""
     causes: dict[MemberId, str] = field(default_factory=dict)
     """Why members went down, in one word."""
+    drains: dict[MemberId, Directive] = field(default_factory=dict)
+    """Agents that shall end their process, because their pods go (ND6)."""
 
     def happened(self, member: MemberId, *inputs: Input, cause: str = "") -> None:
         """Note what the State Tree shall hear of a member."""

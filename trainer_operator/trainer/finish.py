@@ -7,6 +7,7 @@ from trainer_operator.api.checkpoint import CheckpointReason
 from trainer_operator.api.status import PendingChange, Phase
 from trainer_operator.api.trainer import CleanPodPolicy, SuccessPolicy
 from trainer_operator.topology.members import MemberId
+from trainer_operator.trainer import drain
 from trainer_operator.trainer.change import stopped_at_checkpoint
 from trainer_operator.trainer.draft import CloseAgents, DeleteTrainer, Draft
 from trainer_operator.trainer.membership import (
@@ -128,9 +129,9 @@ def must_rest(draft: Draft) -> bool:
 
 
 def _release(draft: Draft) -> None:
-    for pods in draft.observed.pods.values():
+    for member, pods in draft.observed.pods.items():
         for pod in pods:
-            draft.delete(pod)
+            drain.release(draft, member, pod, budget=drain.grace_of(draft))
 
 
 def suspend(draft: Draft) -> None:

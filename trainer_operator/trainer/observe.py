@@ -59,6 +59,7 @@ def pod_view(pod: Pod) -> PodView:
         exit_code=ended.exit_code if ended is not None else None,
         oom_killed=ended is not None and ended.reason == "OOMKilled",
         message=(pod.status.message or (ended.message if ended is not None else "") or "")[:512],
+        grace=pod.metadata.deletion_grace_period_seconds or 0,
         created=pod.metadata.creation_timestamp or "",
         waits_reason=(unplaced.reason or "" if unplaced is not None else "")[:64],
         waits_message=(unplaced.message or "" if unplaced is not None else "")[:512],
@@ -80,7 +81,7 @@ def checkpoint_view(obj: Mapping[str, Any]) -> CheckpointView:
     status = obj.get("status") or {}
     name: str = obj["metadata"]["name"]
     digits = name.rpartition("-c")[2]
-    committed = status.get("committedAt")
+    committed, begun = _time(status.get("committedAt")), _time(status.get("stagingStartedAt"))
     return CheckpointView(
         name=name,
         id=status.get("id") or "",
@@ -91,10 +92,11 @@ def checkpoint_view(obj: Mapping[str, Any]) -> CheckpointView:
         abort_reason=_of_abort(status, "reason"),
         abort_message=_of_abort(status, "message"),
         sequence=int(digits) if digits.isdecimal() else 0,
-        committed_at=_time(committed),
+        committed_at=committed,
         aborted=any(
             c.get("type") == "Aborted" and c.get("status") == "True" for c in status.get("conditions") or ()
         ),
+        staging=(committed - begun).total_seconds() if committed is not None and begun is not None else None,
     )
 
 

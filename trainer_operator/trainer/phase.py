@@ -136,6 +136,10 @@ def _active_phase(draft: Draft) -> Phase:
     return Phase.STARTING if status.membership.reason in STARTS else Phase.RECOVERING
 
 
+def _is_changing(status: TrainerStatus) -> bool:
+    return status.pending_change is not None and status.pending_change.reason != "Evict"
+
+
 def _crashed(draft: Draft, everyone: frozenset[MemberId]) -> bool:
     return any(agent is not None and agent.crashed for agent in (live(draft, member) for member in everyone))
 
@@ -159,8 +163,8 @@ def conditions(draft: Draft) -> None:
         ),
         (
             "Resizing",
-            status.pending_change is not None,
-            "Changing" if status.pending_change else "Stable",
+            _is_changing(status),
+            "Changing" if _is_changing(status) else "Stable",
             "",
         ),
         (

@@ -10,7 +10,7 @@ from trainer_operator.api.profile import EffectiveRetryPolicy, effective_retry_p
 from trainer_operator.api.status import Phase, RecoveryStatus, Rung
 from trainer_operator.topology.members import MemberId
 from trainer_operator.topology.state import Input
-from trainer_operator.trainer import exclusion, finish, ladder, membership, stall
+from trainer_operator.trainer import eviction, exclusion, finish, ladder, membership, stall
 from trainer_operator.trainer.budget import Charge, charge, restart_delay
 from trainer_operator.trainer.draft import Draft
 from trainer_operator.trainer.failures import Failure, FailureClass, detect
@@ -19,7 +19,12 @@ from trainer_operator.trainer.memberstate import input_of
 
 def recover(draft: Draft) -> None:
     """Count what failed since the last pass, as one group, and decide how it goes on (RC)."""
-    group = [failure for failure in _new_failures(draft) if not draft.records.handled(failure)]
+    held = eviction.held(draft)
+    group = [
+        failure
+        for failure in _new_failures(draft)
+        if failure.member not in held and not draft.records.handled(failure)
+    ]
     stalled = stall.judge(draft)
     if stalled is not None and not group and not draft.records.handled(stalled):
         group = [stalled]
@@ -120,6 +125,9 @@ def _new_failures(draft: Draft) -> list[Failure]:
             continue
         if not failure.pod_gone:
             agent = draft.observed.agents[member]
+            if agent.drained:
+                draft.records.move_on(member)  # it left, and is wanted again before its pod is gone (ST3)
+                continue
             if not active or not membership.is_of_epoch(draft.status.membership, agent):
                 continue  # it ended because its epoch did: a consequence, not a failure of its own (RC1)
         found.append(failure)

@@ -26,6 +26,8 @@ class PodView:
     exit_code: int | None = None
     oom_killed: bool = False
     message: str = ""
+    grace: int = 0
+    """While it is being deleted: how many seconds its processes have for that, from the delete on."""
     created: str = ""
     """When it was made, as the API server writes it."""
     waits_reason: str = ""
@@ -68,6 +70,8 @@ class CheckpointView:
     sequence: int
     committed_at: datetime | None = None
     aborted: bool = False
+    staging: float | None = None
+    """Once it is committed: how long that took."""
     abort_reason: str = ""
     abort_message: str = ""
 

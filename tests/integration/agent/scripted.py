@@ -195,12 +195,12 @@ class ScriptedOperator:
             self.changed.notify_all()
         return directive
 
-    def result(self, directive, timeout=30):
+    def result(self, directive, timeout=60):
         """Wait for the result of a directive."""
         self.wait(lambda: directive in self._results, timeout, f"result of {directive}")
         return self._results[directive]
 
-    def wait(self, predicate, timeout=30, what="what the test waits for"):
+    def wait(self, predicate, timeout=60, what="what the test waits for"):
         with self.changed:
             assert self.changed.wait_for(predicate, timeout), (
                 f"{what} did not come in {timeout} s: {self.beats}"
@@ -276,7 +276,7 @@ def kill(pid):
     os.kill(pid, signal.SIGKILL)
 
 
-def wait_until(predicate, timeout=30, what="what the test waits for"):
+def wait_until(predicate, timeout=60, what="what the test waits for"):
     deadline = time.monotonic() + timeout
     while not predicate():
         assert time.monotonic() < deadline, f"{what} did not come in {timeout} s"

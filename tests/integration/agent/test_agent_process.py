@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.agent.scripted import TOKEN, kill, wait_until
+from integration.agent.scripted import TOKEN, ScriptedOperator, kill, wait_until
 
 LOOP = str(Path(__file__).with_name("loop.py"))
 
@@ -316,6 +316,86 @@ def test_training_goes_on_while_the_operator_is_away_and_the_exit_is_told_later(
     assert beat["boot"] == before["boot"]
     assert agent.log.count("no answer from the operator") <= 2
     wait_until(lambda: "the operator answers again" in agent.log)
+
+
+def test_an_agent_that_is_cut_off_pauses_and_trains_on_when_it_is_heard(operator, start_agent, tmp_path):
+    """AG8, FT16, ND5: both ways are cut, and the API server alone is back first."""
+    folder = tmp_path / "api"
+    folder.mkdir()
+    api = ScriptedOperator(folder).start()
+    try:
+        way = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(api.port)}
+        operator.hb = 0.2
+        agent = start_agent("worker", 0, loop(10**6, 0.01), TRAINER_LOST_SECONDS="1", **way)
+        operator.result(begin(operator))
+        api.wait(lambda: api.asked == 1, 60, "the first question")
+        operator.stop()
+        api.wait(lambda: api.asked == 3, 60, "questions while the operator is silent")
+        operator.start()
+        operator.wait(lambda: operator.beat("worker-0")["step"] > 5)
+        assert "training pauses" not in agent.log
+        operator.stop()
+        api.stop()
+        wait_until(lambda: "training pauses" in agent.log, 60)
+        api.start()
+        operator.start()
+        operator.wait(lambda: operator.beat("worker-0")["phase"] == "paused", 60)
+        paused = operator.beat("worker-0")
+        with operator.changed:
+            operator.epoch = 1
+            operator.changed.notify_all()
+        operator.wait(lambda: operator.beat("worker-0")["step"] > paused["step"] + 5, 60)
+        beat = operator.beat("worker-0")
+        assert (beat["run"], beat["pid"], beat["phase"]) == (paused["run"], paused["pid"], "train")
+    finally:
+        api.stop()
+
+
+def test_a_drained_process_is_ended_within_its_budget_and_its_pod_lives(operator, start_agent):
+    """ND6: told and done in the order of the directives; another pod's drain touches nothing."""
+    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+    agent = start_agent("worker", 0, [sys.executable, "-c", stubborn])
+    operator.result(begin(operator))
+    wait_until(lambda: "up" in agent.log)
+    other = operator.result(operator.want("worker-0", "drain:other", "Drain", pod="of-another", budget=0))
+    assert (other["ok"], other["error"]) == (False, "meant for pod of-another")
+    drained = operator.want("worker-0", "drain", "Drain", pod="pod-worker-0", budget=1)
+    assert operator.result(drained)["value"] == {"draining": True}
+    beat = wait_proc(operator, "exited", 60)
+    assert (beat["exit"]["sig"], beat["phase"]) == (9, "draining")
+    assert agent.process.poll() is None
+    again = operator.result(operator.want("worker-0", "drain:again", "Drain", pod="pod-worker-0", budget=1))
+    assert again["value"] == {"draining": False}
+
+
+def test_a_pod_that_is_deleted_trains_on_until_its_checkpoint_is_decided(operator, start_agent):
+    """CS10 PreEvict: and then ends by itself, also if nobody says Drain."""
+    agent = start_agent("worker", 0, loop(10**6, 0.02), TRAINER_GRACE_SECONDS="600")
+    operator.result(begin(operator))
+    operator.wait(lambda: operator.beat("worker-0").get("step", 0) > 5)
+    agent.process.send_signal(signal.SIGTERM)
+    step = operator.beat("worker-0")["step"] + 100
+    ckpt, asked = stage(operator, step, pause=True)
+    assert operator.result(asked)["ok"]
+    operator.wait(lambda: operator.beat("worker-0")["acks"], 60)
+    assert operator.beat("worker-0")["acks"][0]["ok"]
+    assert commit(operator, ckpt, step)["ok"]
+    assert agent.process.poll() is None
+    with operator.changed:
+        operator.decided[ckpt] = "commit"
+        operator.changed.notify_all()
+    assert agent.process.wait(60) == 143
+    assert (last_words(agent)["sig"], last_words(agent)["step"]) == (15, step)
+
+
+def test_a_pod_that_is_deleted_ends_at_once_when_it_is_drained(operator, start_agent):
+    """ND6: the operator wants no checkpoint of it, so nothing is waited for."""
+    agent = start_agent("worker", 0, loop(10**6, 0.02), TRAINER_GRACE_SECONDS="600")
+    operator.result(begin(operator))
+    operator.wait(lambda: operator.beat("worker-0").get("step", 0) > 5)
+    agent.process.send_signal(signal.SIGTERM)
+    operator.want("worker-0", "drain", "Drain", pod="pod-worker-0", budget=600)
+    assert agent.process.wait(60) == 143
 
 
 @pytest.mark.parametrize(

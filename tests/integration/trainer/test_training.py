@@ -41,7 +41,7 @@ def test_deleted_pod_is_replaced_under_the_next_attempt_and_the_others_stay(job,
     digits.wait_committed()
     before = {name: pod["metadata"]["uid"] for name, pod in digits.pods().items()}
     digits.world.kubectl("delete", "pod", "digits-worker-1", "-n", digits.namespace, "--wait=false")
-    until(lambda: "digits-worker-1-a1" in digits.pods(), 20, "the replacement")
+    until(lambda: "digits-worker-1-a1" in digits.pods(), 60, "the replacement")
     status = digits.wait_trains_on()
     after = digits.pods()
     assert after["digits-worker-0"]["metadata"]["uid"] == before["digits-worker-0"]

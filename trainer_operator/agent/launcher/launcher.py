@@ -106,11 +106,14 @@ class Launcher:
             self._spawn(args, epoch, ps_epoch, restore_step=restore_step)
         return {"pid": self._process.pid if self._process is not None else None}
 
-    def drain(self) -> None:
-        """Ask the process to end; its exit is reported as it is."""
-        if self._process is not None and self._process.is_alive:
-            self._state.entered("draining")
-            self._process.signal(signal.SIGTERM)
+    def drain(self, budget: float) -> bool:
+        """Have the process end within `budget` seconds, without waiting for it; its exit is reported as it is (ND6)."""
+        process = self._process
+        if process is None or not process.is_alive:
+            return False
+        self._state.entered("draining")
+        threading.Thread(target=process.stop, args=(budget,), name="drain", daemon=True).start()
+        return True
 
     def dump_stacks(self) -> str:
         """Have the process write its stacks to stderr, if it can; return them, as far as they came in a second.

@@ -100,14 +100,14 @@ def test_steps_wait_for_the_next_beat_but_changes_are_urgent(state):
         assert state.wait_news(0)
 
 
-def test_draining_is_kept_until_the_exit(state):
+def test_draining_is_kept_beyond_the_exit(state):
     """ND6."""
     state.spawn(1, 0, step=0)
     state.entered("draining")
     state.entered("train")
     assert state.phase == "draining"
     state.exited(0, 0, fingerprint=None, tail="")
-    assert state.phase == "done"
+    assert state.phase == "draining"
 
 
 def test_silence_counts_from_the_later_of_exit_and_contact(state, clock):

@@ -422,3 +422,16 @@ def test_silence_counts_from_our_lead_on(clock, members):
     clock.advance(5)
     assert members.silence(["never heard"]) == 5
     assert members.silence([]) == 5
+
+
+def test_how_long_a_directive_has_been_declared_is_known(clock, members):
+    """ND6: whoever waits for it to be done can give up."""
+    members.accept(beat())
+    members.declare(UID, "trainer", {WORKER: (GO,)})
+    clock.advance(3)
+    members.declare(UID, "trainer", {WORKER: (GO, PREPARE)})
+    clock.advance(4)
+    members.declare(UID, "checkpoint", {WORKER: (Directive("save", "Checkpoint", {}),)})
+    assert members.view(UID)[WORKER].asked == {GO.id: 7, PREPARE.id: 4, "save": 0}
+    members.declare(UID, "trainer", {})
+    assert members.view(UID)[WORKER].asked == {"save": 0}
