@@ -1,5 +1,6 @@
 """The command line: help, refusals in a sentence, exit codes."""
 
+import subprocess
 import sys
 import types
 
@@ -88,7 +89,14 @@ def test_shell_completion_knows_the_commands(run, monkeypatch):
     assert {"up", "down", "status", "kubectl", "node"} <= set(result.output.split())
 
 
-def test_other_commands_get_their_flags_untouched_and_are_imported_only_when_called(run, monkeypatch):
+def test_other_commands_are_imported_only_when_called():
+    """In a process of its own, since other tests import them."""
+    program = "import sys, trainer_operator.cli.main; print('trainer_operator.cli.operator' in sys.modules)"
+    asked = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert asked.stdout == "False\n"
+
+
+def test_other_commands_get_their_flags_untouched(run, monkeypatch):
     inner = typer.Typer()
     seen = []
 
@@ -97,7 +105,6 @@ def test_other_commands_get_their_flags_untouched_and_are_imported_only_when_cal
         seen.append(flag)
         raise typer.Exit(code)
 
-    assert "trainer_operator.cli.operator" not in sys.modules
     monkeypatch.setitem(sys.modules, "trainer_operator.cli.operator", types.SimpleNamespace(app=inner))
     result = run("operator", "--flag", "--help-me", "--code", "3")
     assert (result.exit_code, seen) == (3, ["--help-me"])
