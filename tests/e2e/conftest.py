@@ -40,6 +40,10 @@ PATIENCE = 90
 _numbers = itertools.count(1)
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "short: what most needs a real node, in a few minutes")
+
+
 def pytest_collection_modifyitems(items):
     for item in items:
         item.add_marker(pytest.mark.timeout(600))

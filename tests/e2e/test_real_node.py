@@ -1,9 +1,12 @@
 """The main job in real containers: it behaves there as on process nodes, whatever is lost.
 
-After each test the API server's audit log is checked for the invariants of every Trainer (RB5, TR41 among them).
+After each test the API server's audit log is checked for the invariants of every Trainer (RB5, TR41 among them). Those
+that most need a real node are marked `short`: a lost process, container and pod, memory, what a container gets and says.
 """
 
 import json
+
+import pytest
 
 WITHOUT_ROOT = 1000
 """User of the images."""
@@ -41,6 +44,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.short
 def test_agent_token_secret_and_claim_are_in_the_container(jobs):
     """AG1, SE1, PS1: what the operator asks for is what a real kubelet gives, to a user without rights."""
     jobs.world.apply(profile(jobs.namespace))
@@ -68,6 +72,7 @@ def profile(namespace):
     }
 
 
+@pytest.mark.short
 def test_killed_process_restarts_in_its_container(jobs, until):
     """FT01, ME4, AG9: container and pod stay and become ready again; one failure is charged."""
     digits = jobs.digits()
@@ -84,6 +89,7 @@ def test_killed_process_restarts_in_its_container(jobs, until):
     assert status["membership"]["restoreStep"] > 0
 
 
+@pytest.mark.short
 def test_killed_container_is_replaced_by_a_pod_of_the_next_attempt(jobs, until):
     """FT02, ME4, AG3: kubelet restarts nothing; the other member keeps its pod."""
     digits = jobs.digits()
@@ -96,6 +102,7 @@ def test_killed_container_is_replaced_by_a_pod_of_the_next_attempt(jobs, until):
     assert (status["failures"], status["disruptions"]) == (1, 0)
 
 
+@pytest.mark.short
 def test_deleted_pod_is_replaced_before_it_has_ended(jobs, until):
     """FT02, TR10, R1: charged as a disruption."""
     digits = jobs.digits()
@@ -135,6 +142,7 @@ while True:
 """
 
 
+@pytest.mark.short
 def test_process_beyond_its_memory_limit_is_killed_by_the_kernel(jobs, until):
     """RC3: every kill is one failure, and the last one ends the Trainer.
 

@@ -1,7 +1,8 @@
-"""Run a command in a room where a real node can be started: `python -m ...realnode [--skip-if-impossible] -- COMMAND`.
+"""Run a command in a room where a real node can be started: `python -m ...realnode [--skip-to FILE] -- COMMAND`.
 
-What is missing is said in one sentence. With `--skip-if-impossible`, which is for machines nobody chose, that is no
-failure; what goes wrong later always is one.
+What is missing is said in one sentence. With `--skip-to`, which is for machines nobody chose, that is no failure, and
+the sentence is written to the file, so that whoever asked can tell it from a success; what goes wrong later always is
+a failure.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from trainer_operator.devcluster.errors import BuildFailed, ClusterFault
 from trainer_operator.devcluster.filelock import AlreadyLocked, locked
@@ -26,9 +28,10 @@ def main(arguments: Sequence[str]) -> int:
         description="Run a command in namespaces where a real kubelet with real containers can be started.",
     )
     parser.add_argument(
-        "--skip-if-impossible",
-        action="store_true",
-        help="end with 0 where this machine cannot run a real node, saying so",
+        "--skip-to",
+        type=Path,
+        metavar="FILE",
+        help="where this machine cannot run a real node, write why to this file and end with 0",
     )
     parser.add_argument("--prepare-only", action="store_true", help="build what is missing and run nothing")
     parser.add_argument("command", nargs="*", help="the command, after --")
@@ -36,15 +39,15 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends a build, too
     try:
         try:
-            machine.prepare()
+            machine.prepare(state_root())
         except machine.Unsuitable as problem:
-            return _not_run(str(problem), skipped=options.skip_if_impossible)
+            return _not_run(str(problem), skip_to=options.skip_to)
         programs.ensure()
         images.ensure_base()
         return 0 if options.prepare_only else _run(options.command)
     except BuildFailed as problem:
         if machine.is_about_network(str(problem)):
-            return _not_run(str(problem), skipped=options.skip_if_impossible)
+            return _not_run(str(problem), skip_to=options.skip_to)
         print(f"error: {problem}", file=sys.stderr)
         return 1
     except ClusterFault as problem:
@@ -68,9 +71,13 @@ def _run(command: Sequence[str]) -> int:
         raise ClusterFault("a real node is running already: wait for it to end") from None
 
 
-def _not_run(reason: str, *, skipped: bool) -> int:
-    print(f"e2e: not run here: {reason}", file=sys.stdout if skipped else sys.stderr, flush=True)
-    return 0 if skipped else 1
+def _not_run(reason: str, *, skip_to: Path | None) -> int:
+    if skip_to is None:
+        print(f"error: not run here: {reason}", file=sys.stderr)
+        return 1
+    print(f"skipped: {reason}", flush=True)
+    skip_to.write_text(f"{reason}\n")
+    return 0
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import os
 import platform
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -30,9 +31,12 @@ mkdir -p /run
 mount -t tmpfs room /run
 mkdir /run/upper /run/work
 mount -t overlay -o lowerdir=/var/lib,upperdir=/run/upper,workdir=/run/work room /var/lib
+mkdir "$1/upper" "$1/work" /run/merged
+mount -t overlay -o "lowerdir=/usr,upperdir=$1/upper,workdir=$1/work" room /run/merged
 ip link add trial0 type bridge
 ip link add trial1 type veth peer name trial2
 """
+"""Tries what a room mounts, and what containerd does in the folder `$1`: not every file system takes its layers."""
 _APT_PATIENCE = 300.0
 
 
@@ -40,8 +44,8 @@ class Unsuitable(ClusterFault):
     """A real node cannot be run on this machine."""
 
 
-def prepare() -> None:
-    """Make sure that this machine can run a real node, installing Debian packages that it lacks.
+def prepare(folder: Path) -> None:
+    """Make sure that this machine can run a real node in this folder, installing Debian packages that it lacks.
 
     Raises: Unsuitable with the first reason why not.
     """
@@ -54,11 +58,8 @@ def prepare() -> None:
         _install(missing)
     if reason := group_fault(GROUPS):
         raise Unsuitable(reason)
-    trial = ["unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "sh", "-c", _ROOM_TRIAL]
-    result = subprocess.run(trial, capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        last = (result.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise Unsuitable(f"the kernel does not allow namespaces, overlay mounts or bridges here ({last})")
+    if reason := room_fault(folder):
+        raise Unsuitable(reason)
 
 
 def missing_packages(find: Callable[[str], str | None]) -> list[str]:
@@ -84,6 +85,19 @@ def group_fault(root: Path) -> str:
     except OSError as error:
         return f"control groups cannot be made in {parent}: {(error.strerror or str(error)).lower()}"
     return ""
+
+
+def room_fault(folder: Path) -> str:
+    """Return why no room can be made here with a node in this folder; empty when one can."""
+    folder.mkdir(parents=True, exist_ok=True)
+    unshare = ["unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc"]
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        trial = [*unshare, "sh", "-c", _ROOM_TRIAL, "sh", scratch]
+        result = subprocess.run(trial, capture_output=True, text=True, check=False)
+    if result.returncode == 0:
+        return ""
+    reason = (result.stderr.strip().splitlines() or ["no reason given"])[0]
+    return f"the kernel does not allow namespaces, overlay mounts or bridges here ({reason})"
 
 
 def is_about_network(message: str) -> bool:
