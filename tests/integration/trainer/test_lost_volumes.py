@@ -10,6 +10,7 @@ import signal
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import groupby
 from urllib.parse import urlsplit
 
 import pytest
@@ -147,8 +148,16 @@ def is_running(trainer, pod):
     return "running" in statuses[0].get("state", {})
 
 
-def has_begun(trainer):
-    return is_running(trainer, first(trainer))
+def begin(storage, until, trainers):
+    """Wait until all of them train, which is when those with a volume have signed; return their volumes by name."""
+    for trainer in trainers:
+        until(lambda t=trainer: is_running(t, first(t)), 60, f"{trainer.name} runs", tell=trainer.pods)
+    volumes = {}
+    for trainer in trainers:
+        if trainer.object()["spec"]["topology"].get("storage"):
+            volume = volumes[trainer.name] = volume_of(trainer, first(trainer))
+            wait_signed(storage, until, volume, trainer, first(trainer))
+    return volumes
 
 
 def has_recovered(trainer):
@@ -159,9 +168,16 @@ def volume_of(trainer, claim):
     return trainer.world.get("pvc", claim, "-n", trainer.namespace)["spec"]["volumeName"]
 
 
-def signed(storage, volume, *names):
-    """Whether exactly these pods trained on a volume, one after the other."""
-    return storage.words(volume) == list(names)
+def wait_signed(storage, until, volume, trainer, *names):
+    """Wait until exactly these pods have trained on a volume, one after the other."""
+
+    def tell():
+        return {"wanted": names, "signed": storage.words(volume), "status": trainer.status()}
+
+    def is_signed():  # a process that restarts in its pod signs again
+        return [name for name, _ in groupby(storage.words(volume))] == list(names)
+
+    until(is_signed, 60, f"the pods that trained on {trainer.name}'s volume", tell=tell)
 
 
 def stuck(trainer):
@@ -200,9 +216,7 @@ def test_without_the_rights_a_stuck_pod_says_why_and_nothing_is_forced(
     plain = train(job, "plain")
     fresh = train(job, "fresh", "FreshVolume")
     waiting = {name: train(job, name.lower(), name) for name in ("Reattach", "OutOfService", "Wait")}
-    for trainer in (plain, fresh, *waiting.values()):
-        until(lambda t=trainer: has_begun(t), 60, f"{trainer.name} runs", tell=trainer.pods)
-    volumes = {name: volume_of(trainer, first(trainer)) for name, trainer in waiting.items()}
+    volumes = begin(storage, until, (plain, fresh, *waiting.values()))
     rooms.open_spare()
     log, mark = world.audit, world.audit.mark()
     rooms.switch_off(LOST)
@@ -215,7 +229,7 @@ def test_without_the_rights_a_stuck_pod_says_why_and_nothing_is_forced(
         until(lambda t=trainer: has_recovered(t), 90, "it runs elsewhere", tell=trainer.pods)
         figures[name]["running"] = round(time.monotonic() - since, 1)
     claim = successor(fresh)
-    until(lambda: signed(storage, volume_of(fresh, claim), claim), 60, "it trains on an empty volume")
+    wait_signed(storage, until, volume_of(fresh, claim), fresh, claim)  # it began empty
     reasons = {"Reattach": "NodeRecoveryNotEnabled", "OutOfService": "NodeRecoveryNotEnabled"}
     for name, trainer in waiting.items():
         expected = ("True", reasons.get(name, "WaitsForNode"))
@@ -223,15 +237,15 @@ def test_without_the_rights_a_stuck_pod_says_why_and_nothing_is_forced(
         until(lambda t=trainer: successor(t), 60, "a replacement", tell=trainer.status)
         assert not has_recovered(trainer)
         assert not is_forced(trainer)
-        assert storage.acts_on(volumes[name]) == [("attach", LOST)]
-    assert stuck(plain) == stuck(fresh) == (("True", "NodeLost"),)
+        assert storage.acts_on(volumes[trainer.name]) == [("attach", LOST)]
+    for trainer in (plain, fresh):
+        until(lambda t=trainer: stuck(t) == (("True", "NodeLost"),), 60, "NodeLost", tell=trainer.status)
 
     rooms.switch_on(LOST)
     for name, trainer in waiting.items():
         until(lambda t=trainer: has_recovered(t), 90, f"{name} goes on with its volume", tell=trainer.pods)
-        names = (first(trainer), successor(trainer))
-        until(lambda v=volumes[name], n=names: signed(storage, v, *n), 60, "nothing is lost")
-        assert had_one_holder(storage.acts_on(volumes[name]))
+        wait_signed(storage, until, volumes[trainer.name], trainer, first(trainer), successor(trainer))
+        assert had_one_holder(storage.acts_on(volumes[trainer.name]))
     assert forced(log.since(mark)) == []
 
 
@@ -243,11 +257,9 @@ def test_with_the_rights_each_policy_gets_its_volume_as_it_says(
     fresh, wait = train(job, "fresh", "FreshVolume"), train(job, "wait", "Wait")
     shared = train(job, "shared", "Reattach")
     everyone = (reattach, outofservice, fresh, wait, shared)
-    for trainer in everyone:
-        until(lambda t=trainer: has_begun(t), 60, f"{trainer.name} runs", tell=trainer.pods)
+    volumes = begin(storage, until, everyone)
     world.apply(bystander(shared))
     until(lambda: bystander_phase(shared) == "Running", 60, "the bystander runs")
-    volumes = {trainer.name: volume_of(trainer, first(trainer)) for trainer in everyone}
     rooms.open_spare()
     log, mark, began = world.audit, world.audit.mark(), datetime.now(UTC)
     for node in (LOST, SHUNNED):
@@ -266,10 +278,10 @@ def test_with_the_rights_each_policy_gets_its_volume_as_it_says(
         time.sleep(0.2)
 
     for trainer in (reattach, outofservice):
-        names = (first(trainer), successor(trainer))
-        until(lambda v=volumes[trainer.name], n=names: signed(storage, v, *n), 60, "nothing is lost")
+        wait_signed(storage, until, volumes[trainer.name], trainer, first(trainer), successor(trainer))
         assert had_one_holder(storage.acts_on(volumes[trainer.name]))
         until(lambda t=trainer: stuck(t) == (("False", "None"),), 60, "nothing is stuck", tell=trainer.status)
+    until(lambda: first(fresh) not in fresh.pods(), 60, "the old pod to be forced", tell=fresh.status)
     events = log.since(mark)
     order = steps(events, reattach, volumes["reattach"])
     assert [step for step, _ in order] == ["force", "detach", "attach"], order
@@ -281,15 +293,14 @@ def test_with_the_rights_each_policy_gets_its_volume_as_it_says(
     until(lambda: messages(shared, "NodeRecoveryRefused"), 60, "the refusal to be told", tell=shared.status)
     assert "is used by pod bystander" in messages(shared, "NodeRecoveryRefused")[0]
     for trainer, reason in ((shared, "Forcing"), (wait, "WaitsForNode")):
-        assert stuck(trainer) == (("True", reason),)
+        until(lambda t=trainer, r=reason: stuck(t) == (("True", r),), 60, reason, tell=trainer.status)
         assert not is_forced(trainer)
         assert storage.acts_on(volumes[trainer.name]) == [("attach", LOST)]
 
     for node in (LOST, SHUNNED):
         rooms.switch_on(node)
     until(lambda: has_recovered(wait), 90, "Wait goes on when its node is back", tell=wait.pods)
-    names = (first(wait), successor(wait))
-    until(lambda: signed(storage, volumes["wait"], *names), 60, "nothing is lost")
+    wait_signed(storage, until, volumes["wait"], wait, first(wait), successor(wait))
     until(lambda: TAINT not in taints(world, SHUNNED), 60, "the taint to be removed")
 
 
