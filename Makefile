@@ -11,7 +11,7 @@ WORKERS ?= 2
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit integration faults frameworks soak e2e e2e-assets fix lint types layers rules generate check bench assets venv clean
+.PHONY: help demo test unit integration faults node-loss frameworks soak e2e e2e-assets fix lint types layers rules generate check bench assets venv clean
 MAKEFLAGS += --no-print-directory
 
 help: ## Show this list
@@ -31,6 +31,9 @@ integration: assets ## Run the tests on the real control plane
 
 faults: assets ## Run the tests in which servers, connections and processes fail
 	@cd '$(ROOT)' && exec '$(BIN)/python' -m pytest tests/faults tests/integration/runtime/test_failover.py $(ARGS)
+
+node-loss: assets ## Lose nodes with volumes under the real attach-detach controller (4 minutes)
+	@cd '$(ROOT)' && NODE_LOSS=1 '$(BIN)/python' -m pytest tests/integration/trainer/test_lost_volumes.py -s $(ARGS)
 
 frameworks: assets ## Train with PyTorch and JAX and lose members; installs both beside the project; RESULT=file keeps figures
 	@cd '$(ROOT)' && found="$$($(PYTHON) tools/frameworks.py)"; code=$$?; \

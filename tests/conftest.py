@@ -11,6 +11,8 @@ pytest_plugins = ["realcontrolplane"]
 collect_ignore = [] if "SOAK_SECONDS" in os.environ else ["soak"]
 # Real containers need root and a room: `make e2e`.
 collect_ignore += [] if "TRAINER_OPERATOR_REAL_NODE" in os.environ else ["e2e"]
+# It waits for minutes that Kubernetes takes, and its times mean something only on a quiet machine: `make node-loss`.
+collect_ignore += [] if "NODE_LOSS" in os.environ else ["integration/trainer/test_lost_volumes.py"]
 # PyTorch and JAX are installed only when they are asked for: `make frameworks`.
 collect_ignore += [] if "FRAMEWORKS" in os.environ else ["frameworks"]
 
