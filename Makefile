@@ -11,7 +11,7 @@ WORKERS ?= 2
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit integration faults node-loss frameworks soak e2e e2e-assets fix lint types layers rules generate check bench assets venv clean
+.PHONY: help demo test retest unit integration faults node-loss frameworks soak e2e e2e-assets fix lint types layers rules generate check bench assets venv clean
 MAKEFLAGS += --no-print-directory
 
 help: ## Show this list
@@ -22,6 +22,9 @@ demo: assets ## Watch a training survive kills, lost nodes, scaling and a new le
 
 test: assets ## Run all tests, WORKERS (2) files at a time; ARGS="-k name" chooses
 	@cd '$(ROOT)' && exec '$(BIN)/python' -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+retest: assets ## Run what failed in the last run once more, one at a time
+	@cd '$(ROOT)' && exec '$(BIN)/python' -m pytest -n 0 --last-failed --last-failed-no-failures none $(ARGS)
 
 unit: venv ## Run the tests that need no control plane
 	@cd '$(ROOT)' && exec '$(BIN)/python' -m pytest -m 'not integration' $(ARGS)
