@@ -397,8 +397,8 @@ class Reflector(Generic[T]):
                 case _:
                     self._skip("unknown_event")
         if isinstance(self._state, Watching) and (version or not only_added):
-            self._confirmed_at = self._clock.monotonic()
-            self._state, _ = step(self._state, Progress(version, only_added), self._clock.monotonic())
+            self._confirmed_at = now = self._clock.monotonic()
+            self._state, _ = step(self._state, Progress(version, only_added), now)
         return failure
 
     def _apply_framed(self, line: bytes) -> tuple[str, str] | None:

@@ -134,14 +134,15 @@ class Store(Generic[T]):
             return [Deleted(old, final_state_unknown=True), Added(obj)]
         if version and self._codec.version(old) == version:
             return []
-        self._objects[key] = self._by_namespace[key.namespace][key] = obj
-        for index in self._indexes.values():
-            index.put(key, obj)
+        self._enter(key, obj)
         return [Updated(old, obj)]
 
     def _enter(self, key: ObjectKey, obj: T) -> None:
         self._objects[key] = obj
-        self._by_namespace.setdefault(key.namespace, {})[key] = obj
+        neighbours = self._by_namespace.get(key.namespace)
+        if neighbours is None:  # asked first, since `setdefault` would make a dict for each event
+            neighbours = self._by_namespace[key.namespace] = {}
+        neighbours[key] = obj
         for index in self._indexes.values():
             index.put(key, obj)
 

@@ -4,6 +4,7 @@ Nothing here is a mock of our code: `decide` runs as in the operator, with its s
 the wire format. Kubernetes and the agents are reduced to what they promise.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -142,6 +143,16 @@ class Cluster:
                 self._obey(member, directive)
         self.last = decision
         return decision
+
+    def run_until(self, holds: Callable[[], bool], *, at_most: int) -> float:
+        """Reconcile and tick until a condition holds after a pass; return the seconds that it took."""
+        began = self.now
+        for _ in range(at_most):
+            self.reconcile()
+            if holds():
+                return (self.now - began).total_seconds()
+            self.tick()
+        raise AssertionError(f"did not happen: {self.trainer.status.dump()}")
 
     def tick(self, seconds: float = 1.0) -> None:
         """Let time pass: pods start, processes train, checkpoints commit."""

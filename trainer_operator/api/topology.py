@@ -38,18 +38,19 @@ AnnotationText = Annotated[str, StringConstraints(max_length=16384)]
 Labels = Annotated[dict[LabelKey, LabelText], Field(max_length=64)]
 Annotations = Annotated[dict[LabelKey, AnnotationText], Field(max_length=64)]
 
-_RESERVED = f"'{TRAINER_LABEL}' and keys that begin with '{LABEL_PREFIX}' are the operator's"
-
 
 def is_reserved_key(key: str) -> bool:
     """Tell whether a label or annotation is ours (TR23)."""
     return key == TRAINER_LABEL or key.startswith(LABEL_PREFIX)
 
 
-def _reserved_cel(field: str) -> str:
-    return (
-        f"!has(self.{field}) || !self.{field}.exists(key, key == '{TRAINER_LABEL}' "
-        f"|| key.startsWith('{LABEL_PREFIX}'))"
+def _not_reserved(field: str) -> Rule:
+    return Rule(
+        cel=f"!has(self.{field}) || !self.{field}.exists(key, key == '{TRAINER_LABEL}' "
+        f"|| key.startsWith('{LABEL_PREFIX}'))",
+        message=f"'{TRAINER_LABEL}' and keys that begin with '{LABEL_PREFIX}' are the operator's",
+        holds=lambda settings: not any(map(is_reserved_key, getattr(settings, field) or ())),
+        at=field,
     )
 
 
@@ -89,20 +90,7 @@ class RoleSettings(ApiModel):
     scheduling_gates: SchedulingGates | None = None
     """Gates that keep the role's new pods from being scheduled until somebody removes them, as a queue does."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            cel=_reserved_cel("labels"),
-            message=_RESERVED,
-            holds=lambda role: not any(map(is_reserved_key, role.labels or ())),
-            at="labels",
-        ),
-        Rule(
-            cel=_reserved_cel("annotations"),
-            message=_RESERVED,
-            holds=lambda role: not any(map(is_reserved_key, role.annotations or ())),
-            at="annotations",
-        ),
-    )
+    rules: ClassVar[tuple[Rule, ...]] = (_not_reserved("labels"), _not_reserved("annotations"))
 
 
 class Roles(ApiModel):
@@ -146,18 +134,8 @@ class PodSettings(ApiModel):
     """Seconds a pod may take to end after it was asked to, 0 to 3600."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            cel=_reserved_cel("labels"),
-            message=_RESERVED,
-            holds=lambda pod: not any(map(is_reserved_key, pod.labels or ())),
-            at="labels",
-        ),
-        Rule(
-            cel=_reserved_cel("annotations"),
-            message=_RESERVED,
-            holds=lambda pod: not any(map(is_reserved_key, pod.annotations or ())),
-            at="annotations",
-        ),
+        _not_reserved("labels"),
+        _not_reserved("annotations"),
         Rule(
             cel="!has(self.priorityClassName) || !self.priorityClassName.startsWith('system-')",
             message="the system- priority classes are the cluster's own; name another one",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from trainer_operator.api.checkpoint import STORE_PROBLEMS
 from trainer_operator.topology.beat import Ack
-from trainer_operator.topology.members import MemberId
+from trainer_operator.topology.members import MemberId, by_shard
 
 _TOLD = re.compile(r"([A-Za-z]{1,64}): (.+)", re.DOTALL)
 
@@ -33,10 +33,7 @@ def holders_of(members: Iterable[MemberId], replication: int) -> tuple[Holder, .
     enough of them (QR1).
     """
     members = frozenset(members)
-    shards = sum(
-        member.role == "ps" for member in members
-    )  # one serves each, whichever of its replicas that is
-    servers = sorted((m for m in members if m.role == "ps"), key=lambda m: (m.index % shards, m.index))
+    servers = by_shard(members)
     if servers:
         copies = tuple(range(replication))
         return tuple(Holder(server, shard, copies) for shard, server in enumerate(servers))

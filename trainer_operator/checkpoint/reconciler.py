@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import structlog
@@ -40,7 +41,7 @@ from trainer_operator.checkpoint.retention import Kept, to_forget, to_retire
 from trainer_operator.checkpoint.state import Facts, Move, Order, Outcome, step
 from trainer_operator.checkpoint.target import choose_target
 from trainer_operator.telemetry.metrics import Ending, TrainerMetrics
-from trainer_operator.topology.beat import DirectiveResult
+from trainer_operator.topology.beat import Ack, DirectiveResult
 from trainer_operator.topology.members import Directive, MemberId, Members
 
 OPEN = frozenset({None, CheckpointState.PENDING, CheckpointState.STAGING})
@@ -225,18 +226,10 @@ class CheckpointReconciler:
                     health=status.get("health") or "",
                     hold=bool((obj.get("spec") or {}).get("hold")),
                     in_use=bool(membership.restore_from) and status.get("id") == membership.restore_from,
+                    store_id=status.get("storeId") or "",
                 )
             )
         return found
-
-    def store_of(self, trainer: Trainer) -> str:
-        """Return the id of the store that the Trainer's newest committed checkpoint lies in (CK7)."""
-        statuses = [
-            obj.get("status") or {} for obj in self._checkpoints.by_index(OWNER_UID, trainer.metadata.uid)
-        ]
-        committed = [status for status in statuses if status.get("state") == CheckpointState.COMMITTED]
-        newest = max(committed, key=lambda status: status.get("step") or 0, default={})
-        return str(newest.get("storeId") or "")
 
     async def _forget_old(self, trainer: Trainer) -> None:
         for name in to_forget(self.siblings(trainer)):
@@ -271,8 +264,7 @@ class _View:
         """Return what the state machine wants to know."""
         status, membership = self.checkpoint.status, self.trainer.status.membership
         now = self._reconciler.now()
-        acks = [ack for _, ack in self._reconciler.members.acks(self.trainer.metadata.uid, status.id or "-")]
-        shards = status.shards or 1
+        acks, shards = self._acks(), status.shards or 1
         problem = store_problem(acks)
         created, staged = self.checkpoint.metadata.creation_timestamp, status.staging_started_at
         policy = self.trainer.spec.checkpoint
@@ -295,8 +287,7 @@ class _View:
             staged_for=(now - staged).total_seconds() if staged is not None else 0.0,
             staging_timeout=float(policy.staging_timeout_seconds) if policy is not None else 600.0,
             outcome=self._outcome(),
-            retire=policy is not None
-            and name in to_retire(self._reconciler.siblings(self.trainer), policy.max_retention),
+            retire=policy is not None and name in to_retire(self._siblings, policy.max_retention),
             collected=self._result(orders.store_id("collect", status.id or "-")) is not None,
         )
 
@@ -324,7 +315,7 @@ class _View:
     def orders(self, status: CheckpointStatus, move: Move) -> orders.Orders:
         """Return what the agents are told."""
         wanted: orders.Orders = {}
-        store = self._reconciler.store_of(self.trainer)
+        store = self._store_id()
         if move.order is Order.SAVE:
             wanted = orders.save(
                 status,
@@ -356,13 +347,7 @@ class _View:
 
     def _why(self, reason: str) -> str:
         """Say for people why it was given up; of a store's problem the agent's own sentence."""
-        acks = [
-            ack
-            for _, ack in self._reconciler.members.acks(
-                self.trainer.metadata.uid, self.checkpoint.status.id or "-"
-            )
-        ]
-        problem = store_problem(acks)
+        problem = store_problem(self._acks())
         if problem is not None and problem[0] == reason:
             return problem[1]
         return "no member restores from it; the next one is taken in time"
@@ -409,21 +394,33 @@ class _View:
             status.staging_started_at = now
 
     def _last_committed(self) -> int:
-        return max(
-            (c.step for c in self._reconciler.siblings(self.trainer) if c.state == "Committed"), default=0
-        )
+        return max((c.step for c in self._siblings if c.state == "Committed"), default=0)
+
+    def _store_id(self) -> str:
+        """Return the id of the store that the Trainer's newest committed checkpoint lies in (CK7)."""
+        committed = [c for c in self._siblings if c.state == "Committed"]
+        newest = max(committed, key=lambda c: c.step, default=None)
+        return newest.store_id if newest is not None else ""
+
+    @cached_property
+    def _siblings(self) -> list[Kept]:
+        return self._reconciler.siblings(self.trainer)
+
+    def _acks(self) -> list[Ack]:
+        """Return what agents say of the copies of this checkpoint."""
+        found = self._reconciler.members.acks(self.trainer.metadata.uid, self.checkpoint.status.id or "-")
+        return [ack for _, ack in found]
 
     def _committed(self, status: CheckpointStatus, now: datetime) -> None:
         answer = self._decision()
         value = answer.value if answer is not None and isinstance(answer.value, dict) else {}
-        acks = [ack for _, ack in self._reconciler.members.acks(self.trainer.metadata.uid, status.id or "-")]
         copies = value.get("copies")
         counts = (
             [len(found) for found in copies.values() if isinstance(found, list | dict)]
             if isinstance(copies, dict)
             else []
         )
-        counts = counts or durable_copies(acks, shards=status.shards or 1, step=status.step or 0)
+        counts = counts or durable_copies(self._acks(), shards=status.shards or 1, step=status.step or 0)
         status.copies = min(counts, default=0)
         size = value.get("bytes")
         status.bytes = size if isinstance(size, int) and 0 <= size <= INT64_MAX else 0

@@ -19,6 +19,8 @@ class Kept:
     hold: bool = False
     in_use: bool = False
     """A restore or an epoch in preparation reads it."""
+    store_id: str = ""
+    """Store that it lies in, once it is committed (CK7)."""
 
 
 def to_retire(checkpoints: Iterable[Kept], max_retention: int) -> set[str]:

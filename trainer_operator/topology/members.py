@@ -42,6 +42,15 @@ class Directive:
     args: Mapping[str, Any]
 
 
+def by_shard(members: Iterable[MemberId]) -> list[MemberId]:
+    """Return the parameter servers among members in the order of their shards.
+
+    Assumptions: one server for each shard, whichever of the shard's replicas it is (PSR1).
+    """
+    servers = [member for member in members if member.role == "ps"]
+    return sorted(servers, key=lambda server: (server.index % len(servers), server.index))
+
+
 @dataclass(frozen=True, slots=True)
 class AgentView:
     """What a reconciler may know of a member's agent. `age` is seconds since the last beat."""
@@ -61,6 +70,11 @@ class AgentView:
     def running(self) -> bool:
         """Whether the training process exists."""
         return self.beat.proc in {"starting", "running"}
+
+    @property
+    def trains(self) -> bool:
+        """Whether the process runs and has come as far as its steps; saving and evaluating are part of training."""
+        return self.running and self.beat.phase in {"train", "checkpoint", "eval"}
 
     @property
     def done(self) -> bool:

@@ -4,9 +4,12 @@ At most one attempt is in flight per Trainer: its name is in `status.checkpointI
 a leader that died in between is followed by one that creates the same object.
 """
 
+from collections.abc import Iterable
+
 from trainer_operator.api.bucket import S3Bucket, parse_bucket
 from trainer_operator.api.checkpoint import STORE_PROBLEMS, CheckpointReason
 from trainer_operator.api.status import AT_REST, CheckpointInFlight, LastCheckpoint
+from trainer_operator.topology.members import MemberId
 from trainer_operator.trainer.draft import CreateCheckpoint, Draft
 from trainer_operator.trainer.membership import (
     ACTIVE,
@@ -83,7 +86,7 @@ def request_when_due(draft: Draft) -> None:
     if not draft.passed(status.last_checkpoint_attempt or membership.since, interval):
         return
     last = status.last_checkpoint.step if status.last_checkpoint is not None else 0
-    if (status.global_step or 0) <= last or not _all_train(draft):
+    if (status.global_step or 0) <= last or not all_train(draft, members_of(draft) - standbys(draft)):
         draft.look_again(max(1.0, min(interval, 5.0)))
         return
     request_checkpoint(draft, CheckpointReason.INTERVAL, pause=False)
@@ -102,10 +105,7 @@ def request_checkpoint(draft: Draft, reason: CheckpointReason, *, pause: bool) -
     return name
 
 
-def _all_train(draft: Draft) -> bool:
-    """Whether every member's process runs: a checkpoint asked of a starting member only times out."""
-    for member in members_of(draft) - standbys(draft):
-        agent = live(draft, member)
-        if agent is None or not agent.running or agent.beat.phase not in {"train", "checkpoint", "eval"}:
-            return False
-    return True
+def all_train(draft: Draft, members: Iterable[MemberId]) -> bool:
+    """Whether the processes of all these members train: a checkpoint asked of a starting member only times out."""
+    agents = [live(draft, member) for member in members]
+    return all(agent is not None and agent.trains for agent in agents)

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trainer_operator.topology.members import MemberId
+from trainer_operator.topology.members import MemberId, by_shard
 from trainer_operator.trainer.ranges import in_rank_order
 
 
@@ -35,12 +35,9 @@ class Peer:
 def peers_of(addresses: Mapping[MemberId, tuple[str, int]]) -> list[Peer]:
     """Give ranks: masters and workers in one sequence, parameter servers in their own (ME2)."""
     trainers = in_rank_order(member for member in addresses if member.role != "ps")
-    shards = sum(member.role == "ps" for member in addresses)
-    by_shard = [member for member in addresses if member.role == "ps"]
-    servers = sorted(by_shard, key=lambda server: server.index % shards)  # any replica may serve a shard
     return [
         Peer(member, rank, *addresses[member])
-        for group in (trainers, servers)
+        for group in (trainers, by_shard(addresses))
         for rank, member in enumerate(group)
     ]
 

@@ -10,17 +10,16 @@ step, and a server comes back from its own snapshots, so that is left as it is.
 from trainer_operator.api.checkpoint import CheckpointReason
 from trainer_operator.api.status import PendingChange
 from trainer_operator.topology.members import MemberId
-from trainer_operator.trainer.checkpoints import can_store, request_checkpoint
+from trainer_operator.trainer.checkpoints import all_train, can_store, request_checkpoint
 from trainer_operator.trainer.draft import Draft
 from trainer_operator.trainer.failures import current_agent, lost_window
-from trainer_operator.trainer.membership import ACTIVE, has_servers, live, members_of
+from trainer_operator.trainer.membership import ACTIVE, has_servers, members_of
 from trainer_operator.trainer.views import PodView
 
 RESERVE = 5.0
 """Seconds of the grace that are left for the process to end in."""
 REMEMBERED = 3
 """So many of the last checkpoints tell how long the next one takes."""
-TRAINS = frozenset({"train", "checkpoint", "eval"})
 
 
 def held(draft: Draft) -> frozenset[MemberId]:
@@ -52,7 +51,7 @@ def _leaving(draft: Draft) -> dict[MemberId, PodView]:
         agent = current_agent(observed, member, pod, attempt)
         if agent is None or not agent.running or agent.beat.epoch != epoch:
             continue
-        if agent.age <= lost_window(observed) and agent.beat.phase != "draining":
+        if agent.age <= lost_window(observed) and not agent.drained:
             found[member] = pod
     return found
 
@@ -60,10 +59,8 @@ def _leaving(draft: Draft) -> dict[MemberId, PodView]:
 def _is_possible(draft: Draft, leaving: frozenset[MemberId], *, room: float) -> bool:
     if draft.status.membership.phase != ACTIVE or has_servers(draft.observed.trainer) or not can_store(draft):
         return False
-    for member in members_of(draft) - leaving:
-        agent = live(draft, member)
-        if agent is None or not agent.running or agent.beat.phase not in TRAINS:
-            return False
+    if not all_train(draft, members_of(draft) - leaving):
+        return False
     usual = _usual_staging(draft)
     if usual > room:
         draft.event(

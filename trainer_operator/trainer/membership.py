@@ -95,12 +95,9 @@ def next_epoch(draft: Draft, members: frozenset[MemberId], reason: str) -> None:
     draft.status.global_step = last_step(
         draft
     )  # replacements soon overwrite what their predecessors reported
-    membership.epoch += 1
-    membership.process_epoch = membership.epoch
-    membership.phase = PREPARING
+    _open(draft)
     membership.members = format_members(members)
     membership.reason = reason
-    membership.since = draft.observed.now
     if has_servers(draft.observed.trainer):
         membership.ps_phase = RECOVERING
     draft.status.pending_change = None
@@ -111,13 +108,19 @@ def disband(draft: Draft, reason: str) -> None:
     status, membership = draft.status, draft.status.membership
     status.global_step = last_step(draft)  # the agents' word is gone with their pods
     if membership.epoch:
-        membership.epoch += 1
-        membership.process_epoch = membership.epoch
-        membership.phase = PREPARING
-        membership.since = draft.observed.now
+        _open(draft)
     membership.reason = reason
     membership.members = ""
     status.pending_change = None
+
+
+def _open(draft: Draft) -> None:
+    """Give the next epoch its number; processes are started anew in it."""
+    membership = draft.status.membership
+    membership.epoch += 1
+    membership.process_epoch = membership.epoch
+    membership.phase = PREPARING
+    membership.since = draft.observed.now
 
 
 def gather(draft: Draft) -> frozenset[MemberId]:

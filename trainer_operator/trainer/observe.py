@@ -82,6 +82,8 @@ def checkpoint_view(obj: Mapping[str, Any]) -> CheckpointView:
     name: str = obj["metadata"]["name"]
     digits = name.rpartition("-c")[2]
     committed, begun = _time(status.get("committedAt")), _time(status.get("stagingStartedAt"))
+    conditions = status.get("conditions") or ()
+    abort = next((c for c in conditions if c.get("type") == "Aborted" and c.get("status") == "True"), None)
     return CheckpointView(
         name=name,
         id=status.get("id") or "",
@@ -89,23 +91,13 @@ def checkpoint_view(obj: Mapping[str, Any]) -> CheckpointView:
         state=status.get("state") or "",
         health=status.get("health") or "Unknown",
         reason=(obj.get("spec") or {}).get("reason") or "",
-        abort_reason=_of_abort(status, "reason"),
-        abort_message=_of_abort(status, "message"),
+        abort_reason=str((abort or {}).get("reason") or ""),
+        abort_message=str((abort or {}).get("message") or ""),
         sequence=int(digits) if digits.isdecimal() else 0,
         committed_at=committed,
-        aborted=any(
-            c.get("type") == "Aborted" and c.get("status") == "True" for c in status.get("conditions") or ()
-        ),
+        aborted=abort is not None,
         staging=(committed - begun).total_seconds() if committed is not None and begun is not None else None,
     )
-
-
-def _of_abort(status: Mapping[str, Any], field: str) -> str:
-    """Return a field of the condition that says why a checkpoint was given up; empty when it was not."""
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == "Aborted" and condition.get("status") == "True":
-            return str(condition.get(field) or "")
-    return ""
 
 
 def _time(value: str | None) -> datetime | None:

@@ -24,7 +24,6 @@ from trainer_operator.trainer.membership import (
 
 VOLUNTARY = frozenset({"Scaled", "ScaleCancelled"})
 STARTS = NEW_PODS | {"Started"}
-READY_PHASES = frozenset({"train", "checkpoint", "eval"})
 
 
 def is_terminal(status: TrainerStatus) -> bool:
@@ -45,17 +44,15 @@ def roll_up(draft: Draft) -> None:
 
 def _count(draft: Draft) -> None:
     status = draft.status
-    topology = draft.observed.trainer.spec.topology
-    servers = topology.parameter_servers * topology.replication_factor
-    wanted = {"master": topology.masters, "worker": topology.workers, "ps": servers}
-    everyone = desired_members(draft.observed.trainer) | members_of(draft)
-    for role, desired in wanted.items():
+    desired = desired_members(draft.observed.trainer)
+    everyone = desired | members_of(draft)
+    for role in ("master", "worker", "ps"):
         mine = [member for member in everyone if member.role == role]
         setattr(
             status.roles,
             role,
             RoleStatus(
-                desired=desired,
+                desired=sum(member in desired for member in mine),
                 ready=sum(_ready(draft, member) for member in mine),
                 active=sum(any(pod.alive for pod in draft.observed.pods.get(member, ())) for member in mine),
                 failed=sum(_down(draft, member) for member in mine),
@@ -80,7 +77,7 @@ def _ready(draft: Draft, member: MemberId) -> bool:
     if draft.records.is_done(member, draft.status.membership.epoch):
         return True
     agent = live(draft, member)
-    return agent is not None and agent.running and agent.beat.phase in READY_PHASES
+    return agent is not None and agent.trains
 
 
 def _progress(draft: Draft) -> None:

@@ -33,7 +33,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Deque, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Tuple
 
 SEND_INTERVAL = 0.02
 """Seconds between two step messages; steps in between travel together."""
@@ -125,6 +125,7 @@ class Job:
         self._restore_ring = bool(get("TRAINER_RESTORE_RING"))
         self._store = get("TRAINER_STORE") or ""
         self._store_credentials = get("TRAINER_STORE_CREDENTIALS") or ""
+        self._open_home: Optional[Callable[[], Any]] = None
         self._spool_dir = get("TRAINER_SPOOL_DIR") or ""
         self._told = threading.Condition()
         self._order: Optional[_Order] = None
@@ -263,8 +264,7 @@ class Job:
         if self._store:
             backends = _agent_part("backends")
             try:
-                home = backends.open_home(self._store, credentials=self._store_credentials)
-                committed = _agent_part("store").committed(home, step=step)
+                committed = _agent_part("store").committed(self._home(), step=step)
             except backends.StoreError as error:
                 raise RestoreFailed("step %d: %s" % (step, error)) from error
             if committed:
@@ -377,11 +377,16 @@ class Job:
         }
         return Restored(snapshot.step, tensors, dict(snapshot.meta))
 
+    def _home(self) -> Any:
+        """Return this Trainer's part of the store, opened at first use."""
+        if self._open_home is None:
+            self._open_home = _agent_part("backends").HomeOpener(self._store, self._store_credentials)
+        return self._open_home()
+
     def _from_store(self, ckpt: str) -> Restored:
         store, index, backends = _agent_part("store"), _agent_part("index"), _agent_part("backends")
         try:
-            home = backends.open_home(self._store, credentials=self._store_credentials)
-            where = store.CheckpointDir(home, ckpt)
+            where = store.CheckpointDir(self._home(), ckpt)
             decision = index.check_restorable(where, None)
             shard = index.shard_for(decision.shards, role=self.role, rank=self.rank)
             found, data = index.read_shard(where, shard)

@@ -262,12 +262,7 @@ def running(**options):
 
 
 def until(cluster, reached, *, at_most=150):
-    for _ in range(at_most):
-        cluster.reconcile()
-        if reached():
-            return
-        cluster.tick()
-    raise AssertionError(f"did not happen: {cluster.trainer.status.dump()}")
+    cluster.run_until(reached, at_most=at_most)
 
 
 def suspend(cluster, value=True):

@@ -26,14 +26,7 @@ def cluster_of(*, workers=3, servers=0, room=2, spec=None, **options):
 
 
 def until(cluster, check, *, at_most=200):
-    """Reconcile and tick until a condition holds; return the seconds that it took."""
-    began = cluster.now
-    for _ in range(at_most):
-        cluster.reconcile()
-        if check():
-            return (cluster.now - began).total_seconds()
-        cluster.tick()
-    raise AssertionError(f"did not happen: {cluster.trainer.status.dump()}")
+    return cluster.run_until(check, at_most=at_most)
 
 
 def released(cluster):

@@ -70,12 +70,7 @@ def running(*, servers=1, replicas=2, steps=12):
 
 
 def passes(cluster, until, at_most=80):
-    for _ in range(at_most):
-        cluster.reconcile()
-        if until(cluster.trainer.status):
-            return
-        cluster.tick()
-    raise AssertionError(cluster.trainer.status.dump())
+    cluster.run_until(lambda: until(cluster.trainer.status), at_most=at_most)
 
 
 def workers(cluster):

@@ -274,12 +274,7 @@ def running(*, workers=2, servers=1):
 
 
 def passes(cluster, until, at_most=60):
-    for _ in range(at_most):
-        cluster.reconcile()
-        if until(cluster.trainer.status):
-            return
-        cluster.tick()
-    raise AssertionError(cluster.trainer.status.dump())
+    cluster.run_until(lambda: until(cluster.trainer.status), at_most=at_most)
 
 
 def test_a_process_that_crashes_after_a_soft_epoch_is_a_failure_and_comes_back_alone():
