@@ -308,6 +308,11 @@ class Cluster:
             for agent in trainers:
                 agent.phase = "waiting_ps"
             return
+        end = self.trainer.spec.epochs * STEPS_PER_EPOCH
+        if any(server.step >= end for server in servers):
+            for agent in trainers:  # who joins after the last step hears so from the servers, and is done
+                self._finish(agent, end)
+            return
         if world == 0 or len(trainers) < world or any(a.ps_epoch != membership.ps_epoch for a in group):
             return
         if standing or self._paused():
@@ -320,8 +325,11 @@ class Cluster:
             agent.phase = "train"
             if agent.member.role == "ps" and step % 5 == 0:
                 agent.have = [*agent.have, step][-3:]
-            if step >= self.trainer.spec.epochs * STEPS_PER_EPOCH and agent.member.role != "ps":
-                agent.proc, agent.exit, agent.phase = "exited", Exit(code=0, step=step), "done"
+            if step >= end and agent.member.role != "ps":
+                self._finish(agent, step)
+
+    def _finish(self, agent: Agent, step: int) -> None:
+        agent.proc, agent.exit, agent.step, agent.phase = "exited", Exit(code=0, step=step), step, "done"
 
     def _follow(self) -> None:
         """Standbys take the snapshots of the server of their shard."""

@@ -207,6 +207,7 @@ ELASTIC_FAULTS = st.lists(
 @given(faults=ELASTIC_FAULTS)
 @example(faults=[("wait", 5), ("room", 2), ("delete", 1), ("wait", 30), ("room", 4), ("wait", 30)])
 @example(faults=[("room", 2), ("wait", 30), ("scale", 5), ("wait", 40)])
+@example(faults=[("wait", 51), ("delete", 0), ("wait", 3), ("delete", 0)])  # lost with its last step unheard
 def test_an_elastic_trainer_goes_on_with_whom_there_is_room_for(servers, soft, faults):
     """ME3, ME6, ME7, ME8: room comes and goes; every step is trained, and no epoch has fewer than the minimum."""
     cluster = Cluster(elastic(servers=servers, workers=4, least=2), soft=soft)
