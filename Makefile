@@ -11,7 +11,7 @@ WORKERS ?= 2
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test retest unit integration faults node-loss frameworks soak e2e e2e-assets fix lint types layers rules generate check bench assets venv clean
+.PHONY: help demo test retest unit integration faults explore node-loss frameworks soak e2e e2e-assets fix lint types layers rules generate check bench assets venv clean
 MAKEFLAGS += --no-print-directory
 
 help: ## Show this list
@@ -34,6 +34,9 @@ integration: assets ## Run the tests on the real control plane
 
 faults: assets ## Run the tests in which servers, connections and processes fail
 	@cd '$(ROOT)' && exec '$(BIN)/python' -m pytest tests/faults tests/integration/runtime/test_failover.py $(ARGS)
+
+explore: venv ## Search for faults that break the state machines, 20 times as long as the tests do
+	@cd '$(ROOT)' && SEARCH=explore '$(BIN)/python' -m pytest tests/property $(ARGS)
 
 node-loss: assets ## Lose nodes with volumes under the real attach-detach controller (4 minutes)
 	@cd '$(ROOT)' && NODE_LOSS=1 '$(BIN)/python' -m pytest tests/integration/trainer/test_lost_volumes.py -s $(ARGS)

@@ -16,9 +16,11 @@ collect_ignore += [] if "NODE_LOSS" in os.environ else ["integration/trainer/tes
 # PyTorch and JAX are installed only when they are asked for: `make frameworks`.
 collect_ignore += [] if "FRAMEWORKS" in os.environ else ["frameworks"]
 
+# A merge gets the same answer each time for the same tree; people search at random, `make explore` for long.
 hypothesis.settings.register_profile("dev", max_examples=50, deadline=None)
-hypothesis.settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True)
-hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+hypothesis.settings.register_profile("ci", max_examples=50, deadline=None, derandomize=True)
+hypothesis.settings.register_profile("explore", max_examples=1000, deadline=None)
+hypothesis.settings.load_profile(os.environ.get("SEARCH") or ("ci" if os.environ.get("CI") else "dev"))
 
 
 @pytest.fixture(autouse=True)
