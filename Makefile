@@ -21,7 +21,7 @@ demo: assets ## Watch a training survive kills, lost nodes, scaling and a new le
 	@cd '$(ROOT)' && exec '$(BIN)/trainer-operator' demo $(ARGS)
 
 test: assets ## Run all tests, WORKERS (2) files at a time; ARGS="-k name" chooses
-	@cd '$(ROOT)' && exec '$(BIN)/python' -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	@cd '$(ROOT)' && exec '$(BIN)/python' -m pytest -n $(WORKERS) --dist loadfile --durations 30 --durations-min 4 $(ARGS)
 
 retest: assets ## Run what failed in the last run once more, one at a time
 	@cd '$(ROOT)' && exec '$(BIN)/python' -m pytest -n 0 --last-failed --last-failed-no-failures none $(ARGS)
