@@ -1,0 +1,1 @@
+"""This operator against its peers, in turn on the same real API server: `python -m benchmarks.stock`."""

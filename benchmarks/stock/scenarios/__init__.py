@@ -1,0 +1,1 @@
+"""The scenarios: what is done to an arm, and what is read off afterwards."""
