@@ -11,7 +11,7 @@ WORKERS ?= 2
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test retest unit integration faults explore node-loss frameworks soak e2e e2e-assets fix lint types layers rules generate check bench assets venv clean
+.PHONY: help demo test retest unit integration faults explore node-loss frameworks soak e2e e2e-assets fix lint types layers rules generate check bench bench-assets assets venv clean
 MAKEFLAGS += --no-print-directory
 
 help: ## Show this list
@@ -79,6 +79,9 @@ check: lint types layers rules test demo ## All that has to hold before a merge
 
 bench: venv ## Run the benchmarks
 	@cd '$(ROOT)' && exec '$(BIN)/python' -m benchmarks $(ARGS)
+
+bench-assets: assets ## Build the operators that are compared with, and kwok (once; 10 minutes on two cores)
+	@cd '$(ROOT)' && exec '$(BIN)/python' -m benchmarks.stock.peers >/dev/null
 
 assets: ## Set up everything, the control plane's programs included (the first time: 8 minutes)
 	@$(PYTHON) '$(ROOT)/tools/bootstrap.py' --assets

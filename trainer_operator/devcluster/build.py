@@ -58,6 +58,15 @@ class Target:
     version: str = ""
     """What the program has to say about its version; empty accepts anything."""
     tags: str = ""
+    published: str = ""
+    """The Go module, as published, whose folders are kept beside the program."""
+    folders: tuple[str, ...] = ()
+    """These folders, such as that of its CRDs; see `kept_folder`."""
+
+
+def kept_folder(folder: Path, program: str) -> Path:
+    """Return where the folders are kept that came with this program of the cache; they are there when it is."""
+    return folder / f"{program}.files"
 
 
 def targets(programs: Iterable[str] = PROGRAMS) -> tuple[Target, ...]:
@@ -235,10 +244,29 @@ def _build_one(
         if code != 0:
             raise BuildFailed(explain(target, tail))
         _try_out(target, incoming)
+        _keep_folders(target, go, module=module, folder=folder, environment=environment)
         os.replace(incoming, folder / target.program)
     finally:
         incoming.unlink(missing_ok=True)
         progress.end()
+
+
+def _keep_folders(
+    target: Target, go: Path, *, module: Path, folder: Path, environment: dict[str, str]
+) -> None:
+    """Copy what is kept of the published module, which the build has downloaded."""
+    if not target.folders:
+        return
+    command = [str(go), "list", "-m", "-f", "{{.Dir}}", target.published]
+    with _running(command, directory=module, environment=environment) as process:
+        lines = [line.strip() for line in process.stdout or ()]
+    kept = kept_folder(folder, target.program)
+    shutil.rmtree(kept, ignore_errors=True)
+    try:
+        for name in target.folders:
+            shutil.copytree(Path(lines[-1]) / name, kept / name, copy_function=shutil.copyfile)
+    except (OSError, IndexError) as error:
+        raise BuildFailed(f"{target.published} has no folder {name} that can be copied: {error}") from error
 
 
 def _count_packages(target: Target, go: Path, *, module: Path, environment: dict[str, str]) -> int:

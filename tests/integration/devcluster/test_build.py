@@ -1,5 +1,6 @@
 """The builder with a stand-in for Go: what is in the cache, whatever happens in between."""
 
+import dataclasses
 import io
 import os
 import signal
@@ -20,7 +21,7 @@ GO = """#!/bin/bash
 echo "$@" >> "$CONTROL/calls"
 case $1 in
   version) echo "go version go${GO_VERSION:-1.26.8} linux/amd64" ;;
-  list) echo one; echo two ;;
+  list) if [ "$2" = -m ]; then echo "$CONTROL/module"; else echo one; echo two; fi ;;
   build)
     while [ "$1" != -o ]; do shift; done
     program=$(basename "$3")
@@ -57,6 +58,11 @@ class Machine:
 
     def build(self, programs=PROGRAMS):
         return build.ensure(programs, environ=self.environ, progress=PlainProgress(self.said))
+
+    def build_targets(self, *targets):
+        build.ensure_targets(
+            targets, folder=self.folder, environ=self.environ, progress=PlainProgress(self.said)
+        )
 
     def misbehave(self, how):
         (self.control / how).touch()
@@ -142,6 +148,23 @@ def test_second_builder_waits_and_builds_nothing_again(machine):
     second.join()
     assert machine.cached() == sorted(PROGRAMS)
     assert len(machine.calls("build")) == 1, "the second builds only what the first could not finish"
+
+
+def test_folders_of_the_published_module_are_kept_beside_the_program(machine):
+    crds = machine.control / "module" / "crds"
+    crds.mkdir(parents=True)
+    (crds / "job.yaml").write_text("kind: CustomResourceDefinition")
+    target = dataclasses.replace(build.targets(["etcd"])[0], published="example.com/m", folders=("crds",))
+    machine.build_targets(target)
+    kept = build.kept_folder(machine.folder, "etcd")
+    assert (kept / "crds" / "job.yaml").read_text() == "kind: CustomResourceDefinition"
+
+
+def test_program_whose_folders_are_missing_never_reaches_the_cache(machine):
+    target = dataclasses.replace(build.targets(["etcd"])[0], published="example.com/m", folders=("crds",))
+    with pytest.raises(BuildFailed, match=r"^example.com/m has no folder crds that can be copied"):
+        machine.build_targets(target)
+    assert "etcd" not in machine.cached()
 
 
 def test_missing_network_is_said_in_a_sentence(machine):
