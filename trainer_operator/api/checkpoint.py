@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import ConfigDict, Field, StrictBool, StringConstraints
 
 from trainer_operator.api.meta import (
+    LABEL_PREFIX,
     ApiModel,
     ApiObject,
     Conditions,
@@ -36,6 +37,8 @@ class CheckpointState(StrEnum):
 
 
 STATE_ORDER = tuple(CheckpointState)
+VERIFY_ANNOTATION = f"{LABEL_PREFIX}verify"
+"""A time: the checkpoint is read in full if that was not done since; set it to have one verified now."""
 STORE_PROBLEMS = frozenset(
     {
         "BadAddress",
@@ -57,6 +60,13 @@ class CheckpointHealth(StrEnum):
     HEALTHY = "Healthy"
     DEGRADED = "Degraded"
     CORRUPT = "Corrupt"
+
+
+class Verification(StrEnum):
+    """How thoroughly a checkpoint was verified."""
+
+    LISTED = "Listed"
+    FULL = "Full"
 
 
 class CheckpointReason(StrEnum):
@@ -133,6 +143,10 @@ class CheckpointStatus(ApiModel):
     """How far it is: Pending, Staging, Committed or GarbageCollected; it never goes back."""
     health: CheckpointHealth = CheckpointHealth.UNKNOWN
     """What verification last said: Unknown, Healthy, Degraded or Corrupt."""
+    verified: Verification | None = None
+    """How it was verified last: Listed, every object is there in full size; Full, every byte was read and hashed."""
+    last_verified: Time | None = None
+    """When that was."""
     id: CheckpointId | None = None
     """Its name in the store; another target gets another name."""
     step: Int64 | None = None
