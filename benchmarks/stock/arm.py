@@ -67,6 +67,9 @@ class BenchCluster(Protocol):
     async def restart(self) -> None:
         """Stop and start the API server, on the same data."""
 
+    async def etcd_written(self) -> float:
+        """Return how many bytes etcd has written to its log since it started."""
+
 
 class Arm(Protocol):
     """One competitor. Every repetition makes its own by calling the arm's factory without arguments."""

@@ -48,6 +48,13 @@ def operator(
         bool, typer.Option(help="Let training images run as root; pods then meet PodSecurity baseline only.")
     ] = False,
     workers: Annotated[int, typer.Option(min=1, help="Objects of a kind that are reconciled at once.")] = 16,
+    kube_api_qps: Annotated[
+        float | None,
+        typer.Option(help="Requests a second to the API server; without it the server alone sets the pace."),
+    ] = None,
+    kube_api_burst: Annotated[
+        int, typer.Option(min=1, help="Requests at once beyond --kube-api-qps, where that is given.")
+    ] = 100,
     voluntary_interval: Annotated[
         float, typer.Option(min=0, help="Seconds between two changes of members that nothing forced.")
     ] = 60.0,
@@ -85,7 +92,8 @@ def operator(
         )
 
         async def factory() -> Manager:
-            return build(_client_config(kubeconfig), options)
+            limits = replace(_client_config(kubeconfig), qps=kube_api_qps, burst=kube_api_burst)
+            return build(limits, options)
 
         code = run_manager(factory)
     raise typer.Exit(code)
