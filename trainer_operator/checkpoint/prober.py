@@ -80,7 +80,7 @@ def due_at(candidate: Candidate, others: Iterable[Candidate] = ()) -> datetime:
         return candidate.asked_at
     alarms = [other.read_at for other in others if other.corrupt and other.read_at is not None]
     alarm = max(alarms, default=_NEVER)
-    if alarm > (read_at or candidate.committed_at):
+    if not candidate.corrupt and alarm > (read_at or candidate.committed_at):
         return alarm
     return candidate.committed_at + FIRST if read_at is None else read_at + PERIOD
 

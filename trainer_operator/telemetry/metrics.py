@@ -5,6 +5,7 @@ process did, so restarts of the operator and repeated passes count nothing twice
 words, never names, pods or texts (MX3).
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -12,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from trainer_operator.api.status import TrainerStatus
 
 Ending = Literal["committed", "aborted", "collected"]
+Health = Literal["healthy", "degraded", "corrupt", "unknown"]
 BEATS = ("accepted", "older", "malformed", "unauthenticated", "refused", "too fast", "too slow", "not ready")
 
 
@@ -49,6 +51,29 @@ class TrainerMetrics:
         self._checkpoint_bytes = Counter(
             "trainer_checkpoint_bytes", "Bytes of committed checkpoints.", ["namespace"], registry=registry
         )
+        self._scrubs = Counter(
+            "trainer_checkpoint_scrubs",
+            "Checkpoints that were read in full, or could not be, by what was found.",
+            ["namespace", "health"],
+            registry=registry,
+        )
+        self._scrubbed_bytes = Counter(
+            "trainer_checkpoint_scrubbed_bytes",
+            "Bytes of checkpoints that were read and hashed.",
+            ["namespace"],
+            registry=registry,
+        )
+        self._repaired = Counter(
+            "trainer_checkpoint_repaired_objects",
+            "Objects of checkpoints that were written again from another copy.",
+            ["namespace"],
+            registry=registry,
+        )
+        self._scrub_lag = Gauge(
+            "trainer_checkpoint_scrub_lag_seconds",
+            "How long the verification of a checkpoint is overdue, of the one that waits longest.",
+            registry=registry,
+        )
         self._beats = Counter(
             "trainer_agent_beats",
             "Reports of agents, by what became of them.",
@@ -83,6 +108,16 @@ class TrainerMetrics:
         self._checkpoints.labels(namespace, outcome).inc()
         if outcome == "committed":
             self._checkpoint_bytes.labels(namespace).inc(size)
+
+    def checkpoint_scrubbed(self, namespace: str, health: Health, *, size: int, repaired: int) -> None:
+        """Count a scrub whose result was stored (PB6)."""
+        self._scrubs.labels(namespace, health).inc()
+        self._scrubbed_bytes.labels(namespace).inc(size)
+        self._repaired.labels(namespace).inc(repaired)
+
+    def scrub_lag(self, measure: Callable[[], float]) -> None:
+        """Ask this function for the lag whenever metrics are read (PB6)."""
+        self._scrub_lag.set_function(measure)
 
     def beat(self, outcome: str) -> None:
         """Count one report of an agent."""

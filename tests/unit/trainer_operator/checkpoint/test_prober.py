@@ -74,6 +74,8 @@ def test_after_one_was_found_corrupt_its_siblings_are_read_at_once():
     assert choose([corrupt, sibling], NOW) is sibling
     assert due_at(sibling, [corrupt, sibling]) == corrupt.read_at
     assert choose([corrupt, newer], NOW) is None
+    again = Candidate("again", ago(days=2), read_at=ago(minutes=2), corrupt=True)
+    assert choose([corrupt, again], NOW) is None  # else two corrupt ones would be read in turns, for ever
 
 
 @given(
