@@ -1,29 +1,30 @@
-"""The index of one copy of one shard: which chunks make which tensor; writing, checking and reading a copy (CK3, CK5).
+"""The index of one copy of one shard: which chunks make which tensor, and where they lie; reading a copy (CK3, CK5).
 
-    line 1   {"v": 1, "ckpt", "step", "epoch", "shard", "copy", "meta"}
-    then     {"name", "dtype", "shape", "chunks": [{"sha256", "length"}, ...]}   one line per tensor
+    line 1   {"v": 2, "ckpt", "step", "epoch", "shard", "copy", "meta"}
+    then     {"name", "dtype", "shape", "refs": [["<owner>/<sha256>", length], ...]}   one line per tensor
     last     {"end": number of tensors}   so that an index cut at a line's end is seen to be torn
 
-Chunks are at most 16 MiB, belong to one tensor and one copy, and carry their hash as name.
+The owner is the id of the checkpoint that wrote the chunk: this one, or an earlier one whose content did not change
+since. The chunk's key is that checkpoint's `c<copy>/<aa>/<sha256>`, with the copy number of this index, so copies share
+nothing (CK4). Version 1, which is still read, has `"chunks": [{"sha256", "length"}, ...]` instead: all of its own.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 from trainer_operator.agent import packed as packed_files
 from trainer_operator.agent import store
-from trainer_operator.agent.backends import Exists, StoreError, every_entry
-from trainer_operator.agent.parallel import WIDTH, each
-from trainer_operator.agent.records import VERSION, Malformed, dump_record, parse_record
+from trainer_operator.agent.backends import StoreError, every_entry
+from trainer_operator.agent.parallel import each
+from trainer_operator.agent.records import Malformed, dump_record, parse_record
 from trainer_operator.agent.store import CheckpointDir
 
-CHUNK_BYTES = 16 * 1024 * 1024
+INDEX_VERSION = 2
+MAX_CHUNK_BYTES = 256 * 1024 * 1024
 MAX_INDEX_BYTES = 64 * 1024 * 1024
 
 
@@ -33,10 +34,11 @@ class NotRestorable(StoreError):
 
 @dataclass(frozen=True)
 class Chunk:
-    """A piece of a tensor."""
+    """A piece of a tensor, and the checkpoint that wrote it."""
 
     sha256: str
     length: int
+    owner: str
 
 
 @dataclass(frozen=True)
@@ -61,47 +63,9 @@ class Index:
     meta: Mapping[str, Any]
     tensors: Tuple[IndexedTensor, ...]
 
-
-def write_copy(
-    where: CheckpointDir, source: packed_files.Packed, *, shard: int, copy: int, epoch: int
-) -> Tuple[str, int]:
-    """Write the chunks of a copy, then its index; return the hash of the index and the bytes of the tensors.
-
-    Guarantees: on return everything is durable, so that the ack may be written (QR3), and the store shows every chunk
-    in full. A copy that was written before with the same content is left as it is; one with other content is refused.
-    Raises: StoreError; OSError when the source cannot be read.
-    """
-    chunks: List[List[Chunk]] = [[] for _ in source.tensors]
-    written: Set[str] = set()
-
-    def write(piece: Tuple[int, bytes]) -> Tuple[int, Chunk]:
-        number, data = piece
-        sha256 = hashlib.sha256(data).hexdigest()
-        if sha256 not in written:  # the same content twice is one object
-            where.store.create(where.chunk(copy, sha256), data)
-            written.add(sha256)
-        return number, Chunk(sha256, len(data))
-
-    pieces = _pieces(source)
-    batch = list(islice(pieces, WIDTH))
-    while batch:  # so that WIDTH pieces are in memory, whatever the size of the whole
-        for number, chunk in each(write, batch):
-            chunks[number].append(chunk)
-        batch = list(islice(pieces, WIDTH))
-    header = {"ckpt": where.ckpt, "step": source.step, "epoch": epoch, "shard": shard, "copy": copy}
-    raw = _dump({"v": VERSION, **header, "meta": dict(source.meta)}, source.tensors, chunks)
-    if len(raw) > MAX_INDEX_BYTES:
-        raise Malformed(
-            "the index of shard %d would have %d bytes; at most 64 MiB are read" % (shard, len(raw))
-        )
-    _check_stored(where, copy, (chunk for found in chunks for chunk in found))
-    try:
-        where.store.create(where.index(shard, copy), raw)
-    except Exists as error:
-        raise StoreError(
-            "shard %d copy %d of %s exists with other content" % (shard, copy, where.ckpt)
-        ) from error
-    return hashlib.sha256(raw).hexdigest(), sum(tensor.length for tensor in source.tensors)
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield all chunks, in the order of the tensors."""
+        return (chunk for tensor in self.tensors for chunk in tensor.chunks)
 
 
 def parse(raw: bytes) -> Index:
@@ -114,7 +78,9 @@ def parse(raw: bytes) -> Index:
     if not raw.endswith(b"\n"):
         raise Malformed("index is torn: its last line has no end")
     lines = raw[:-1].split(b"\n")
-    header = parse_record(lines[0], "index")
+    header = parse_record(lines[0], "index", newest=INDEX_VERSION)
+    ckpt = str(header.get("ckpt"))
+    store.step_of(ckpt)
     tensors: List[IndexedTensor] = []
     end: Optional[int] = None
     try:
@@ -125,12 +91,11 @@ def parse(raw: bytes) -> Index:
             if "end" in entry:
                 end = int(entry["end"])
             else:
-                tensors.append(_parse_tensor(entry))
-        ckpt, meta = str(header["ckpt"]), dict(header["meta"])
+                tensors.append(_parse_tensor(entry, ckpt))
+        meta = dict(header["meta"])
         step, epoch, shard, copy = (int(header[name]) for name in ("step", "epoch", "shard", "copy"))
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise Malformed("index has a line that cannot be read: %s" % error) from error
-    store.step_of(ckpt)
     if end != len(tensors):
         raise Malformed("index is torn: %s tensors announced, %d found" % (end, len(tensors)))
     return Index(ckpt, step, epoch, shard, copy, meta, tuple(tensors))
@@ -141,13 +106,13 @@ def check_restorable(where: CheckpointDir, shard: Optional[int]) -> store.Decisi
 
     Raises: NotRestorable.
     """
-    decision = _committed(where)
+    decision = require_committed(where)
     if shard is not None:
         problems = []
         for copy, sha256 in sorted(decision.shards.get(shard, {}).items()):
             try:
-                index = _read_index(where, shard, copy, sha256=sha256)
-                _check_stored(where, copy, (chunk for tensor in index.tensors for chunk in tensor.chunks))
+                index = read_index(where, shard, copy, sha256=sha256)
+                check_stored(where, copy, index.chunks())
             except StoreError as error:
                 problems.append("copy %d: %s" % (copy, error))
             else:
@@ -164,11 +129,11 @@ def read_shard(where: CheckpointDir, shard: int) -> Tuple[Index, Dict[str, bytea
 
     Raises: NotRestorable when no copy does.
     """
-    decision = _committed(where)
+    decision = require_committed(where)
     problems = []
     for copy, sha256 in sorted(decision.shards.get(shard, {}).items()):
         try:
-            index = _read_index(where, shard, copy, sha256=sha256)
+            index = read_index(where, shard, copy, sha256=sha256)
             return index, {tensor.name: _read_tensor(where, copy, tensor.chunks) for tensor in index.tensors}
         except StoreError as error:
             problems.append("copy %d: %s" % (copy, error))
@@ -179,12 +144,12 @@ def read_shard(where: CheckpointDir, shard: int) -> Tuple[Index, Dict[str, bytea
 
 def verify(where: CheckpointDir) -> Tuple[int, List[str]]:
     """Read and hash every committed copy; return the bytes checked and what is bad, by name (PB1)."""
-    decision = _committed(where)
+    decision = require_committed(where)
     checked, bad = 0, []
     for shard, copies in sorted(decision.shards.items()):
         for copy, sha256 in sorted(copies.items()):
             try:
-                index = _read_index(where, shard, copy, sha256=sha256)
+                index = read_index(where, shard, copy, sha256=sha256)
                 for tensor in index.tensors:
                     checked += len(_read_tensor(where, copy, tensor.chunks))
             except StoreError as error:
@@ -200,7 +165,11 @@ def shard_for(shards: Iterable[int], *, role: str, rank: int) -> int:
     return rank if rank in known else known[rank % len(known)]
 
 
-def _committed(where: CheckpointDir) -> store.Decision:
+def require_committed(where: CheckpointDir) -> store.Decision:
+    """Return the decision of a checkpoint that exists (CK1).
+
+    Raises: NotRestorable.
+    """
     try:
         decision = store.read_decision(where)
     except StoreError as error:
@@ -227,7 +196,11 @@ def _doubt(where: CheckpointDir) -> str:
     )
 
 
-def _read_index(where: CheckpointDir, shard: int, copy: int, *, sha256: str) -> Index:
+def read_index(where: CheckpointDir, shard: int, copy: int, *, sha256: str) -> Index:
+    """Read the index that DECISION names by its hash.
+
+    Raises: Malformed, NotFound.
+    """
     raw = where.store.get(where.index(shard, copy), limit=MAX_INDEX_BYTES)
     if hashlib.sha256(raw).hexdigest() != sha256:
         raise Malformed("its index does not match the hash in DECISION")
@@ -237,63 +210,66 @@ def _read_index(where: CheckpointDir, shard: int, copy: int, *, sha256: str) -> 
     return index
 
 
-def _pieces(source: packed_files.Packed) -> Iterator[Tuple[int, bytes]]:
-    """Yield the data in pieces of at most CHUNK_BYTES, each with the number of its tensor."""
-    with open(source.path, "rb") as file:
-        file.seek(source.data_start)
-        for number, tensor in enumerate(source.tensors):
-            left = tensor.length
-            while left:
-                data = file.read(min(CHUNK_BYTES, left))
-                if not data:
-                    raise Malformed("%s ends inside tensor %s" % (os.path.basename(source.path), tensor.name))
-                yield number, data
-                left -= len(data)
-
-
-def _dump(
-    header: Mapping[str, Any], tensors: Iterable[packed_files.Tensor], chunks: Iterable[List[Chunk]]
-) -> bytes:
-    lines = [dump_record(header)]
-    for tensor, found in zip(tensors, chunks):
-        entry = {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
-        lines.append(dump_record({**entry, "chunks": [chunk.__dict__ for chunk in found]}))
+def dump(header: Mapping[str, Any], tensors: Iterable[IndexedTensor]) -> bytes:
+    """Write an index."""
+    lines = [dump_record({**header, "v": INDEX_VERSION})]
+    for tensor in tensors:
+        refs = [["%s/%s" % (chunk.owner, chunk.sha256), chunk.length] for chunk in tensor.chunks]
+        lines.append(
+            dump_record(
+                {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape), "refs": refs}
+            )
+        )
     lines.append(dump_record({"end": len(lines) - 1}))
     return b"".join(lines)
 
 
-def _check_stored(where: CheckpointDir, copy: int, chunks: Iterable[Chunk]) -> None:
-    """Compare chunks with a listing of the copy; what it does not show in full is read, since a listing may be stale.
+def check_stored(where: CheckpointDir, copy: int, chunks: Iterable[Chunk]) -> None:
+    """Compare chunks with a listing of where they lie; what it does not show in full is read: it may be stale.
 
     Raises: Malformed, NotFound.
     """
-    prefix = where.chunks(copy)
-    sizes = {entry.key: entry.size for entry in every_entry(where.store, prefix)}
+    by_owner: Dict[str, List[Chunk]] = {}
     for chunk in chunks:
-        if sizes.get(where.chunk(copy, chunk.sha256)) != chunk.length:
-            _read_chunk(where, copy, chunk)
+        by_owner.setdefault(chunk.owner, []).append(chunk)
+    for owner, owned in by_owner.items():
+        place = where.sibling(owner)
+        sizes = {entry.key: entry.size for entry in every_entry(where.store, place.chunks(copy))}
+        for chunk in owned:
+            if sizes.get(place.chunk(copy, chunk.sha256)) != chunk.length:
+                read_chunk(where, copy, chunk)
 
 
-def _read_tensor(where: CheckpointDir, copy: int, chunks: Iterable[Chunk]) -> bytearray:
-    return bytearray().join(each(lambda chunk: _read_chunk(where, copy, chunk), chunks))
+def read_chunk(where: CheckpointDir, copy: int, chunk: Chunk) -> bytes:
+    """Read a chunk from where it lies.
 
-
-def _read_chunk(where: CheckpointDir, copy: int, chunk: Chunk) -> bytes:
-    piece = where.store.get(where.chunk(copy, chunk.sha256), limit=chunk.length)
+    Raises: Malformed when it does not match its hash; NotFound.
+    """
+    piece = where.store.get(where.sibling(chunk.owner).chunk(copy, chunk.sha256), limit=chunk.length)
     if len(piece) != chunk.length or hashlib.sha256(piece).hexdigest() != chunk.sha256:
         raise Malformed("chunk %s is damaged" % chunk.sha256[:12])
     return piece
 
 
-def _parse_tensor(entry: Mapping[str, Any]) -> IndexedTensor:
+def _read_tensor(where: CheckpointDir, copy: int, chunks: Iterable[Chunk]) -> bytearray:
+    return bytearray().join(each(lambda chunk: read_chunk(where, copy, chunk), chunks))
+
+
+def _parse_tensor(entry: Mapping[str, Any], ckpt: str) -> IndexedTensor:
     name = str(entry["name"])
     packed_files.check_name(name)
-    chunks = []
-    for chunk in entry["chunks"]:
-        sha256, length = str(chunk["sha256"]), int(chunk["length"])
-        if len(sha256) != 64 or not 0 < length <= 256 * 1024 * 1024:
-            raise Malformed("tensor %s has a chunk without a usable hash or length" % name)
-        chunks.append(Chunk(sha256, length))
-    return IndexedTensor(
-        name, str(entry["dtype"]), tuple(int(size) for size in entry["shape"]), tuple(chunks)
-    )
+    shape = tuple(int(size) for size in entry["shape"])
+    if "refs" in entry:
+        named = [(*str(ref).partition("/")[::2], int(length)) for ref, length in entry["refs"]]
+    else:
+        named = [(ckpt, str(old["sha256"]), int(old["length"])) for old in entry["chunks"]]
+    chunks = tuple(_parse_chunk(ckpt, *parts) for parts in named)
+    return IndexedTensor(name, str(entry["dtype"]), shape, chunks)
+
+
+def _parse_chunk(ckpt: str, owner: str, sha256: str, length: int) -> Chunk:
+    if owner != ckpt and store.step_of(owner) >= store.step_of(ckpt):
+        raise Malformed("chunk %s is of %s, which is not older than %s" % (sha256[:12], owner, ckpt))
+    if not store.is_sha256(sha256) or not 0 < length <= MAX_CHUNK_BYTES:
+        raise Malformed("chunk %r has no usable hash or length" % sha256[:80])
+    return Chunk(sha256, length, owner)

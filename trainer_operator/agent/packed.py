@@ -2,9 +2,12 @@
 
 Used twice: the spool (SDK to agent, on the way to the store) and the ring (a parameter server's last snapshots).
 
-    line 1     JSON header {"v", "step", "psEpoch", "meta", "bytes", "tensors": [{"name", "dtype", "shape", "offset", "length"}]}
+    line 1     JSON header {"v", "step", "psEpoch", "meta", "bytes", "tensors": [{"name", "dtype", "shape", "offset",
+               "length"[, "unchanged"]}]}
     then       the tensors' bytes, one after the other
     last 32    sha256 of everything before
+
+A tensor in the spool may be marked as unchanged since the base that the agent named; then its bytes may be left out.
 
 The file gets its name by rename once it is whole; a torn one fails its hash and counts as absent. No fsync: both
 uses are inside one pod, which a power loss takes away as a whole.
@@ -35,6 +38,9 @@ class Tensor:
     shape: Tuple[int, ...]
     offset: int
     length: int
+    """Bytes of it in the file."""
+    unchanged: bool = False
+    """Whether the process takes it for unchanged since the base; then its bytes may be missing (FZ1)."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,7 @@ class Source:
     dtype: str
     shape: Tuple[int, ...]
     data: memoryview
+    unchanged: bool = False
 
 
 def write(path: str, sources: Sequence[Source], *, step: int, ps_epoch: int, meta: Mapping[str, Any]) -> int:
@@ -69,15 +76,14 @@ def write(path: str, sources: Sequence[Source], *, step: int, ps_epoch: int, met
     for source in sources:
         check_name(source.name)
         length = source.data.nbytes
-        tensors.append(
-            {
-                "name": source.name,
-                "dtype": source.dtype,
-                "shape": list(source.shape),
-                "offset": offset,
-                "length": length,
-            }
-        )
+        tensor = {
+            "name": source.name,
+            "dtype": source.dtype,
+            "shape": list(source.shape),
+            "offset": offset,
+            "length": length,
+        }
+        tensors.append({**tensor, "unchanged": True} if source.unchanged else tensor)
         offset += length
     header = {
         "v": 1,
@@ -124,6 +130,7 @@ def read_header(path: str) -> Packed:
                 tuple(int(size) for size in entry["shape"]),
                 int(entry["offset"]),
                 int(entry["length"]),
+                bool(entry.get("unchanged")),
             )
             for entry in header["tensors"]
         )

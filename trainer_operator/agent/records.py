@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, Mapping
+from typing import Any, Dict, Mapping, Optional
 
 from trainer_operator.agent.backends import StoreError
 
@@ -19,8 +19,8 @@ def dump_record(record: Mapping[str, Any]) -> bytes:
     return json.dumps(record, sort_keys=True, separators=(",", ":")).encode() + b"\n"
 
 
-def parse_record(raw: bytes, name: str) -> Dict[str, Any]:
-    """Parse one JSON object of this version.
+def parse_record(raw: bytes, name: str, *, newest: int = VERSION) -> Dict[str, Any]:
+    """Parse one JSON object of a version up to the newest that is known.
 
     Raises: Malformed.
     """
@@ -30,17 +30,19 @@ def parse_record(raw: bytes, name: str) -> Dict[str, Any]:
         raise Malformed("%s is not JSON; it is torn or foreign" % name) from error
     if not isinstance(record, dict):
         raise Malformed("%s is not a JSON object" % name)
-    if record.get("v") != VERSION:
-        raise Malformed("%s has version %r; this agent reads %d" % (name, str(record.get("v"))[:16], VERSION))
+    version = record.get("v")
+    if not isinstance(version, int) or not VERSION <= version <= newest:
+        known = "%d" % newest if newest == VERSION else "%d to %d" % (VERSION, newest)
+        raise Malformed("%s has version %r; this agent reads %s" % (name, str(version)[:16], known))
     return record
 
 
-def whole(record: Mapping[str, Any], name: str) -> int:
+def whole(record: Mapping[str, Any], name: str, *, default: Optional[int] = None) -> int:
     """Return a whole number of a record, 0 or more.
 
     Raises: Malformed.
     """
-    value = record.get(name)
+    value = record.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
         raise Malformed("%s is %r; it must be a whole number, 0 or more" % (name, str(value)[:32]))
     return value

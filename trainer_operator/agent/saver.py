@@ -9,8 +9,9 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any, Callable, Mapping, Optional, Tuple
 
-from trainer_operator.agent import index, packed, store
+from trainer_operator.agent import packed, store
 from trainer_operator.agent.backends import OpenHome, StoreError
+from trainer_operator.agent.copying import write_copy
 from trainer_operator.agent.records import Malformed
 from trainer_operator.agent.settings import Settings
 from trainer_operator.agent.state import CopyAck, State
@@ -95,7 +96,7 @@ class Saver:
         store.write_intent(where, {**order.intent, "ckpt": order.ckpt})
         identity = self._settings.identity
         for copy in order.copies:
-            sha256, size = index.write_copy(where, source, shard=order.shard, copy=copy, epoch=order.epoch)
-            ack = store.Ack(sha256, size, identity.pod_uid, identity.node, order.step, order.epoch)
+            done = write_copy(where, source, shard=order.shard, copy=copy, epoch=order.epoch)
+            ack = done.ack(identity.pod_uid, identity.node, step=order.step, epoch=order.epoch)
             store.write_ack(where, order.shard, copy, ack=ack)
-            self._state.add_ack(CopyAck(order.ckpt, order.shard, copy, size, order.step, True))
+            self._state.add_ack(CopyAck(order.ckpt, order.shard, copy, done.bytes, order.step, True))

@@ -19,7 +19,7 @@ import hashlib
 import re
 import secrets
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from trainer_operator.agent.backends import (
     Exists,
@@ -39,6 +39,7 @@ COMMIT = "commit"
 ABORT = "abort"
 STORE_ID = "STORE"
 MAX_RECORD_BYTES = 4 * 1024 * 1024
+_DIFFERING_TOLD = 16
 _BLOCK = 4 * 1024 * 1024
 _ID = re.compile(r"^(\d{12})-e(\d{1,10})-[0-9a-f]{4}\Z")
 _ACK_NAME = re.compile(r"^(\d{1,6})\.r(\d{1,3})\Z")
@@ -76,6 +77,12 @@ class Ack:
     node: str
     step: int
     epoch: int
+    reused: int = 0
+    """Of the bytes, those that were in the store before."""
+    owners: Tuple[str, ...] = ()
+    """Other checkpoints whose chunks it refers to."""
+    differing: Tuple[str, ...] = ()
+    """Tensors that an audit found changed though they were taken for unchanged (FZ2)."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +97,10 @@ class Decision:
     shards: Mapping[int, Mapping[int, str]]
     bytes: int
     digest: str
+    owners: Tuple[str, ...] = ()
+    """Other checkpoints whose chunks its copies refer to; which indexes a collection has to read (GC5)."""
+    reused: int = 0
+    differing: Tuple[str, ...] = ()
 
     @property
     def committed(self) -> bool:
@@ -113,6 +124,11 @@ def step_of(ckpt: str) -> int:
     return int(found.group(1))
 
 
+def is_sha256(text: str) -> bool:
+    """Whether a text is the name of a chunk."""
+    return _SHA256.match(text) is not None
+
+
 class CheckpointDir:
     """One checkpoint's keys in a Trainer's part of a store.
 
@@ -129,6 +145,10 @@ class CheckpointDir:
     def store(self) -> Store:
         """The store that it lies in."""
         return self.home.store
+
+    def sibling(self, ckpt: str) -> CheckpointDir:
+        """Return another checkpoint of the same Trainer."""
+        return self if ckpt == self.ckpt else CheckpointDir(self.home, ckpt)
 
     def record(self, name: str) -> str:
         """Return the key of INTENT, DECISION or GC."""
@@ -272,6 +292,7 @@ def decide_commit(
     needed = majority(copies)
     if shards < 1 or any(len(found) < needed for found in by_shard.values()):
         raise QuorumNotReached({str(shard): len(found) for shard, found in by_shard.items()}, needed)
+    counted = [ack for found in by_shard.values() for ack in found.values()]
     record = {
         "v": VERSION,
         "outcome": COMMIT,
@@ -283,7 +304,10 @@ def decide_commit(
             str(shard): {"copies": {str(copy): ack.idx_sha256 for copy, ack in sorted(found.items())}}
             for shard, found in by_shard.items()
         },
-        "bytes": sum(ack.bytes for found in by_shard.values() for ack in found.values()),
+        "bytes": sum(ack.bytes for ack in counted),
+        "reused": sum(ack.reused for ack in counted),
+        "owners": sorted({owner for ack in counted for owner in ack.owners}),
+        "differing": sorted({name for ack in counted for name in ack.differing})[:_DIFFERING_TOLD],
     }
     return _decide(where, record)
 
@@ -386,6 +410,9 @@ def _parse_ack(record: Mapping[str, Any]) -> Ack:
         str(record.get("node", ""))[:256],
         whole(record, "step"),
         whole(record, "epoch"),
+        whole(record, "reused", default=0),
+        _ids(record),
+        tuple(str(name)[:1024] for name in _listed(record, "differing")),
     )
 
 
@@ -411,7 +438,24 @@ def _parse_decision(raw: bytes) -> Decision:
         shards,
         whole(record, "bytes"),
         hashlib.sha256(raw).hexdigest(),
+        _ids(record),
+        whole(record, "reused", default=0),
+        tuple(str(name)[:1024] for name in _listed(record, "differing")),
     )
+
+
+def _ids(record: Mapping[str, Any]) -> Tuple[str, ...]:
+    owners = tuple(str(owner) for owner in _listed(record, "owners"))
+    for owner in owners:
+        step_of(owner)
+    return owners
+
+
+def _listed(record: Mapping[str, Any], name: str) -> List[Any]:
+    found = record.get(name, [])
+    if not isinstance(found, list):
+        raise Malformed("%s is no list" % name)
+    return found
 
 
 def _create(store: Store, key: str, record: Mapping[str, Any]) -> bool:

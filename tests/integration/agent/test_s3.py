@@ -12,7 +12,7 @@ import pytest
 
 from s3server import S3Server
 from storecontract import StoreContract, patient
-from trainer_operator.agent import index, packed, store
+from trainer_operator.agent import copying, index, packed, store
 from trainer_operator.agent.backends import BadAddress, Home, NoRights, TooLarge, Unreachable, open_home
 from trainer_operator.agent.backends.access import Endpoint
 from trainer_operator.agent.backends.http import SignedClient
@@ -74,8 +74,8 @@ def save(where, folder, data=b"0123456789"):
     sources = [packed.Source("w", "|u1", (len(data),), memoryview(data))]
     packed.write(str(folder / "source"), sources, step=40, ps_epoch=0, meta={})
     source = packed.read_header(str(folder / "source"))
-    sha256, size = index.write_copy(where, source, shard=0, copy=0, epoch=2)
-    store.write_ack(where, 0, 0, ack=store.Ack(sha256, size, "pod", "node", 40, 2))
+    done = copying.write_copy(where, source, shard=0, copy=0, epoch=2)
+    store.write_ack(where, 0, 0, ack=done.ack("pod", "node", step=40, epoch=2))
     return store.decide_commit(where, shards=1, copies=1, step=40, epoch=2, reason="Interval", nonce="n")
 
 

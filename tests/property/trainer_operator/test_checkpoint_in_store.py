@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from memorystore import HONEST, LIES, Died, Fault, MemoryStore
 from storecontract import patient
-from trainer_operator.agent import index, packed, store
+from trainer_operator.agent import copying, index, packed, store
 from trainer_operator.agent.backends import Home, StoreError
 
 CKPT = "000000000040-e2-00ab"
@@ -38,8 +38,8 @@ class Ground:
         """What a holder does: identity, INTENT, chunks, index, ack."""
         store.identify(self.where.home)
         store.write_intent(self.where, {"step": 40})
-        sha256, size = index.write_copy(self.where, self.source, shard=0, copy=copy, epoch=2)
-        store.write_ack(self.where, 0, copy, ack=store.Ack(sha256, size, "pod", "node", 40, 2))
+        done = copying.write_copy(self.where, self.source, shard=0, copy=copy, epoch=2)
+        store.write_ack(self.where, 0, copy, ack=done.ack("pod", "node", step=40, epoch=2))
 
     def commit(self, leader):
         arguments = {"shards": 1, "copies": COPIES, "step": 40, "epoch": 2, "reason": "Interval"}

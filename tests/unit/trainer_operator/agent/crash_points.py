@@ -10,7 +10,7 @@ import json
 import os
 import sys
 
-from trainer_operator.agent import index, packed, store
+from trainer_operator.agent import copying, index, packed, store
 from trainer_operator.agent.backends import open_home
 
 CKPT = "000000000040-e2-00ab"
@@ -31,8 +31,8 @@ def checkpoint(folder, where):
     store.write_intent(where, {"ckpt": CKPT, "step": 40})
     for copy in (0, 1):
         source = packed.read_header(os.path.join(folder, "source"))
-        sha256, size = index.write_copy(where, source, shard=0, copy=copy, epoch=2)
-        store.write_ack(where, 0, copy, ack=store.Ack(sha256, size, "pod", "node", 40, 2))
+        done = copying.write_copy(where, source, shard=0, copy=copy, epoch=2)
+        store.write_ack(where, 0, copy, ack=done.ack("pod", "node", step=40, epoch=2))
     store.decide_commit(where, shards=1, copies=2, step=40, epoch=2, reason="Interval", nonce="n")
 
 

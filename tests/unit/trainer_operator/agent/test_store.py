@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer_operator.agent import index, packed, store
+from trainer_operator.agent import copying, index, packed, store
 from trainer_operator.agent.backends import Home, NotFound, RetryingStore, StoreChanged, open_home
 from trainer_operator.agent.backends.file import FileStore
 from trainer_operator.agent.records import Malformed
-from trainer_operator.agent.store import Ack, CheckpointDir
+from trainer_operator.agent.store import CheckpointDir
 
 CKPT = "000000000040-e2-00ab"
 TENSORS = {"w": b"0123456789" * 100, "layer/b": b"bias", "empty": b""}
@@ -44,12 +44,10 @@ def packed_file(folder, tensors=None, *, step=40):
 
 
 def write_copy(where, folder, *, shard=0, copy=0, step=40, epoch=2, with_ack=True):
-    sha256, size = index.write_copy(
-        where, packed_file(folder, step=step), shard=shard, copy=copy, epoch=epoch
-    )
+    done = copying.write_copy(where, packed_file(folder, step=step), shard=shard, copy=copy, epoch=epoch)
     if with_ack:
-        store.write_ack(where, shard, copy, ack=Ack(sha256, size, "pod", "node", step, epoch))
-    return sha256
+        store.write_ack(where, shard, copy, ack=done.ack("pod", "node", step=step, epoch=epoch))
+    return done.sha256
 
 
 def commit(where, *, shards=1, copies=1, step=40, epoch=2, nonce="n"):
@@ -266,13 +264,13 @@ def test_a_damaged_copy_is_passed_over_for_a_good_one(where, tmp_path):
 
 def test_large_tensors_are_cut_into_chunks_of_16_mib(where, tmp_path):
     """CK3."""
-    data = bytes(index.CHUNK_BYTES) + b"tail"
+    data = bytes(copying.CHUNK_BYTES) + b"tail"
     source = packed_file(tmp_path, {"big": data})
-    sha256, size = index.write_copy(where, source, shard=0, copy=0, epoch=2)
-    assert size == len(data)
+    done = copying.write_copy(where, source, shard=0, copy=0, epoch=2)
+    assert (done.bytes, done.reused) == (len(data), 0)
     parsed = index.parse(file_of(where, where.index(0, 0)).read_bytes())
-    assert [chunk.length for chunk in parsed.tensors[0].chunks] == [index.CHUNK_BYTES, 4]
-    assert hashlib.sha256(file_of(where, where.index(0, 0)).read_bytes()).hexdigest() == sha256
+    assert [chunk.length for chunk in parsed.tensors[0].chunks] == [copying.CHUNK_BYTES, 4]
+    assert hashlib.sha256(file_of(where, where.index(0, 0)).read_bytes()).hexdigest() == done.sha256
 
 
 def test_a_copy_written_again_is_left_as_it_is_but_other_content_is_refused(where, tmp_path):
@@ -280,7 +278,7 @@ def test_a_copy_written_again_is_left_as_it_is_but_other_content_is_refused(wher
     first = write_copy(where, tmp_path)
     assert write_copy(where, tmp_path) == first
     with pytest.raises(store.StoreError, match="exists with other content"):
-        index.write_copy(where, packed_file(tmp_path, {"w": b"other"}), shard=0, copy=0, epoch=2)
+        copying.write_copy(where, packed_file(tmp_path, {"w": b"other"}), shard=0, copy=0, epoch=2)
 
 
 def test_collect_without_a_decision_is_refused(where, tmp_path):
