@@ -5,10 +5,14 @@ import sys
 import time
 from dataclasses import replace
 
+import msgspec
+import orjson
 import pytest
 
+from runtime.cache import Pod
 from runtime.client import Client
-from runtime.clock import SystemClock
+from runtime.client.pager import decode_in_slices, split_page
+from runtime.clock import SystemClock, parse_time
 from runtime.fence import Fence
 from runtime.leaderelection import LeaderElector
 from runtime.leaderelection.step import Ended
@@ -103,6 +107,36 @@ async def test_after_a_crash_the_lease_is_waited_for_and_then_taken(control_plan
             first.elector.abandon()
             waited = await leads(second, 5)
             assert QUICK["lease_duration"] - 1.0 <= waited <= QUICK["lease_duration"] + 1.0
+
+
+async def test_large_lists_do_not_keep_the_elector_from_renewing(control_plane, namespace):
+    """RT42, L5, PY2: 5,000 Pods as dicts and 10,000 as structs at once, again and again for two leases' time."""
+    pod = {
+        "metadata": {"name": "p", "namespace": "n", "labels": {f"label-{n}": "value" for n in range(40)}},
+        "spec": {
+            "containers": [{"name": "c", "env": [{"name": f"E{n}", "value": "x" * 20} for n in range(30)]}]
+        },
+    }
+    body = orjson.dumps({"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": [pod] * 10_000})
+    structs = msgspec.json.Decoder(Pod)
+    async with Party(control_plane, namespace, "first") as first:
+        await leads(first, 30)
+        lists, before, ends = 0, await renewed(control_plane, namespace), time.monotonic() + 6.0
+        while time.monotonic() < ends:
+            items = split_page(body).items
+            async with asyncio.TaskGroup() as both:
+                both.create_task(decode_in_slices(items[:5_000], lambda raw: orjson.loads(memoryview(raw))))
+                both.create_task(decode_in_slices(items, structs.decode))
+            lists += 1
+            assert first.fence.is_open
+        assert lists
+        assert await renewed(control_plane, namespace) > before
+        spec = (await read_lease(control_plane, namespace))["spec"]
+        assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("first", 0)
+
+
+async def renewed(control_plane, namespace):
+    return parse_time((await read_lease(control_plane, namespace))["spec"]["renewTime"])
 
 
 async def test_kubectl_reads_what_we_write(control_plane, namespace, kubectl):
