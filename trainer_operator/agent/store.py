@@ -44,10 +44,6 @@ _BLOCK = 4 * 1024 * 1024
 _ID = re.compile(r"^(\d{12})-e(\d{1,10})-[0-9a-f]{4}\Z")
 _ACK_NAME = re.compile(r"^(\d{1,6})\.r(\d{1,3})\Z")
 _SHA256 = re.compile(r"^[0-9a-f]{64}\Z")
-_DELETED_BY_COLLECT = re.compile(
-    r"^(INTENT|PROBE|c\d+/[0-9a-f]{2}/[0-9a-f]{64}|shards/\d+/r\d+\.idx|(acks|extra)/\d+\.r\d+)\Z"
-)
-_DELETED_AT_ONCE = 1000
 
 
 class BadId(StoreError):
@@ -252,11 +248,21 @@ def is_collected(where: CheckpointDir) -> bool:
     return True
 
 
+def bury(where: CheckpointDir) -> None:
+    """Write the tombstone; from then on the checkpoint does not exist (CK1)."""
+    _create(where.store, where.record("GC"), {"v": VERSION})
+
+
+def ids(home: Home) -> List[str]:
+    """Return the ids of all checkpoints and attempts, oldest first; names that are not ours are passed over (GC7)."""
+    return sorted(name for name in every_folder(home.store, home.folder + "/ckpt/") if _ID.match(name))
+
+
 def committed(home: Home, *, step: Optional[int] = None) -> List[str]:
     """Return the ids that exist by CK1, of one step or all, newest first; unreadable decisions count for nothing."""
     found = []
-    for name in every_folder(home.store, home.folder + "/ckpt/"):
-        if _ID.match(name) is None or (step is not None and step_of(name) != step):
+    for name in reversed(ids(home)):
+        if step is not None and step_of(name) != step:
             continue
         where = CheckpointDir(home, name)
         try:
@@ -265,7 +271,7 @@ def committed(home: Home, *, step: Optional[int] = None) -> List[str]:
             continue
         if decision is not None and decision.committed and not is_collected(where):
             found.append(name)
-    return sorted(found, reverse=True)
+    return found
 
 
 # -- the decision
@@ -316,30 +322,6 @@ def decide_abort(where: CheckpointDir, *, step: int, epoch: int, reason: str, no
     """Abort, unless another decision came first; return the one that holds."""
     record = {"v": VERSION, "outcome": ABORT, "reason": reason, "step": step, "epoch": epoch, "nonce": nonce}
     return _decide(where, {**record, "shards": {}, "bytes": 0})
-
-
-def collect(where: CheckpointDir) -> int:
-    """Delete all that belongs to a checkpoint but DECISION and the tombstone; return how many objects went.
-
-    Guarantees: repeatable from any point; the tombstone is durable before the first deletion (GC4, GC6); names that
-    are not ours stay (GC7).
-    Raises: NotDecided; StoreError when the store does not answer.
-    """
-    if read_decision(where) is None:
-        raise NotDecided("checkpoint %s has no DECISION, so nothing of it is deleted" % where.ckpt)
-    _create(where.store, where.record("GC"), {"v": VERSION})
-    deleted = 0
-    batch: List[str] = []
-    for entry in every_entry(where.store, where.prefix):
-        if _DELETED_BY_COLLECT.match(entry.key[len(where.prefix) :]):
-            batch.append(entry.key)
-        if len(batch) == _DELETED_AT_ONCE:
-            deleted += where.store.delete_many(batch)
-            batch = []
-    if batch:
-        deleted += where.store.delete_many(batch)
-    where.store.sweep(where.prefix)
-    return deleted
 
 
 def _decide(where: CheckpointDir, record: Mapping[str, Any]) -> Decision:

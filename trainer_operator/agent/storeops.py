@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import Any, Dict, Mapping
 
-from trainer_operator.agent import index, store
+from trainer_operator.agent import collection, index, store
 from trainer_operator.agent.backends import Home
 from trainer_operator.agent.store import CheckpointDir, Decision
 
@@ -41,7 +41,7 @@ def run(home: Home, args: Mapping[str, Any]) -> Dict[str, Any]:
         store.identify(home, expected=expected)
     if operation == "collect":
         try:
-            return {"deleted": store.collect(where)}
+            return {"deleted": collection.collect(where)}
         except store.NotDecided as error:
             raise OperationFailed("undecided", {"ckpt": where.ckpt}) from error
     checked, bad = index.verify(where)
@@ -79,6 +79,8 @@ def _value(decision: Decision) -> Dict[str, Any]:
         "nonce": decision.nonce,
         "step": decision.step,
         "bytes": decision.bytes,
+        "reused": decision.reused,
+        "differing": list(decision.differing),
         "copies": {str(shard): sorted(copies) for shard, copies in decision.shards.items()},
         "digest": decision.digest,
     }

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from memorystore import HONEST, LIES, Died, Fault, MemoryStore
 from storecontract import patient
-from trainer_operator.agent import copying, index, packed, store
+from trainer_operator.agent import collection, copying, index, packed, store
 from trainer_operator.agent.backends import Home, StoreError
 
 CKPT = "000000000040-e2-00ab"
@@ -51,7 +51,7 @@ class Ground:
         )
 
     def collect(self):
-        store.collect(self.where)
+        collection.collect(self.where)
 
     def run(self, operation, *arguments, faults=(), die_at=None, dies_after=False):
         """Run one operation as a process of its own; true when it came to its end."""

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 
-from trainer_operator.agent import copying, index, packed, store
+from trainer_operator.agent import collection, copying, index, packed, store
 from trainer_operator.agent.backends import open_home
 
 CKPT = "000000000040-e2-00ab"
@@ -38,7 +38,7 @@ def checkpoint(folder, where):
 
 def collected(folder, where):
     """A committed checkpoint is deleted."""
-    store.collect(where)
+    collection.collect(where)
 
 
 SCENARIOS = {"checkpoint": checkpoint, "collect": collected}

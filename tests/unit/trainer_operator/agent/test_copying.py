@@ -6,7 +6,7 @@ import json
 import pytest
 
 from memorystore import MemoryStore
-from trainer_operator.agent import copying, index, packed, store
+from trainer_operator.agent import collection, copying, index, packed, store
 from trainer_operator.agent.backends import Home
 from trainer_operator.agent.records import Malformed
 
@@ -149,7 +149,7 @@ def test_an_unchanged_tensor_without_a_usable_base_is_refused(trainer, state):
     elif state in {"collected", "other shape"}:
         trainer.commit(FIRST)
     if state == "collected":
-        store.collect(trainer.at(FIRST))
+        collection.collect(trainer.at(FIRST))
     with pytest.raises(copying.BaseUnusable, match="tensor w is unchanged, but its base cannot be used"):
         trainer.write(SECOND, content, base=FIRST, unchanged=("w",))
     assert store.read_acks(trainer.at(SECOND)) == {}

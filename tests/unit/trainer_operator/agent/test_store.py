@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer_operator.agent import copying, index, packed, store
+from trainer_operator.agent import collection, copying, index, packed, store
 from trainer_operator.agent.backends import Home, NotFound, RetryingStore, StoreChanged, open_home
 from trainer_operator.agent.backends.file import FileStore
 from trainer_operator.agent.records import Malformed
@@ -285,7 +285,7 @@ def test_collect_without_a_decision_is_refused(where, tmp_path):
     """DE4: what is undecided may still be committed."""
     write_copy(where, tmp_path)
     with pytest.raises(store.NotDecided):
-        store.collect(where)
+        collection.collect(where)
     assert store.read_acks(where)[0][0].step == 40
 
 
@@ -294,8 +294,8 @@ def test_a_collected_checkpoint_does_not_exist(where, tmp_path):
     write_copy(where, tmp_path)
     commit(where)
     assert store.committed(where.home) == [CKPT]
-    assert store.collect(where) > 0
-    assert store.collect(where) == 0
+    assert collection.collect(where) > 0
+    assert collection.collect(where) == 0
     assert store.committed(where.home) == []
     with pytest.raises(index.NotRestorable, match="tombstone"):
         index.check_restorable(where, 0)
@@ -307,7 +307,7 @@ def test_collect_leaves_what_is_not_ours(where, tmp_path):
     commit(where)
     foreign = file_of(where, where.record("notes.txt"))
     foreign.write_text("mine")
-    store.collect(where)
+    collection.collect(where)
     assert foreign.read_text() == "mine"
     assert sorted(os.listdir(foreign.parent)) == ["DECISION", "GC", "notes.txt"]
 
@@ -320,7 +320,7 @@ def test_collect_removes_temporary_files_of_writers_that_died(where, tmp_path):
     torn.parent.mkdir(exist_ok=True)
     torn.write_bytes(b"half")
     assert torn.name not in str(where.store.list(where.prefix))
-    store.collect(where)
+    collection.collect(where)
     assert sorted(os.listdir(torn.parents[2])) == ["DECISION", "GC"]
 
 
