@@ -1,0 +1,254 @@
+"""Time until a job is whole again, by kind of failure: one number for all kinds would say nothing.
+
+A job is whole when as many pods as it has run elsewhere than what failed. Operators that restart more than what failed
+are timed until the last pod they restarted runs. Jobs fail one after the other, so that none waits for another's
+recovery, except where many pods fail at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.result import Column, Scale
+from benchmarks.stock.arm import NAMESPACE, Broken
+from benchmarks.stock.audit import Tail
+from benchmarks.stock.cluster import KWOK_LABEL, KWOK_USER
+from benchmarks.stock.recovery import Mark, Pod, pods_of, replacements, seconds, victims
+from benchmarks.stock.scenario import Group, Outcome, Room
+from benchmarks.stock.spread import percentile
+from runtime.tasks import run_all
+
+__all__ = ["Failure", "groups"]
+
+PODS_PER_JOB = 4
+_PODS = f"api/v1/namespaces/{NAMESPACE}/pods"
+_MERGE = "application/merge-patch+json"
+_POLL = 0.05  # seconds; the audit log is the clock, so a slow look costs no accuracy
+_START_PATIENCE = 120.0
+_PATIENCE = 60.0
+_NODE_PATIENCE = (
+    420.0  # unreachable after 50 s, tolerated for 300 s, grace of 30 s: what Kubernetes' defaults add up to
+)
+
+Injection = Callable[[Room, Pod], Coroutine[Any, Any, Mark]]
+
+
+async def fail(room: Room, pod: Pod) -> Mark:
+    """Say what a node says when a pod's container was killed and may not be restarted in place."""
+    terminated = {"exitCode": 137, "reason": "Error", "startedAt": None, "finishedAt": None}
+    statuses = [
+        {
+            "name": name,
+            "image": "",
+            "imageID": "",
+            "ready": False,
+            "restartCount": 0,
+            "state": {"terminated": terminated},
+        }
+        for name in pod.containers
+    ]
+    conditions = [{"type": name, "status": "False"} for name in ("Ready", "ContainersReady")]
+    status = {"phase": "Failed", "containerStatuses": statuses, "conditions": conditions}
+    await room.cluster.request("PATCH", f"{_PODS}/{pod.name}/status", {"status": status}, content_type=_MERGE)
+    return Mark("patch", "pods/status", pod.name)
+
+
+async def delete(room: Room, pod: Pod) -> Mark:
+    """Delete a pod as `kubectl delete` does."""
+    await room.cluster.request("DELETE", f"{_PODS}/{pod.name}")
+    return Mark("delete", "pods", pod.name)
+
+
+async def evict(room: Room, pod: Pod) -> Mark:
+    """Evict a pod as `kubectl drain` does."""
+    metadata = {"name": pod.name, "namespace": NAMESPACE}
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+    await room.cluster.request("POST", f"{_PODS}/{pod.name}/eviction", body)
+    return Mark("create", "pods/eviction", pod.name)
+
+
+async def lose_node(room: Room, pod: Pod) -> Mark:
+    """Have kwok forget a pod's node: heartbeats end, and what is deleted on it stays."""
+    change = {"metadata": {"labels": {KWOK_LABEL: "lost"}}}
+    await room.cluster.request("PATCH", f"api/v1/nodes/{pod.node}", change, content_type=_MERGE)
+    return Mark("patch", "nodes", pod.node)
+
+
+async def kill_operator(room: Room, pod: Pod) -> Mark:
+    """Kill the operator, fail a pod while it is gone, and start it again as its Deployment would."""
+    await room.arm.kill()
+    mark = await fail(room, pod)
+    await room.arm.start(room.cluster)
+    return mark
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One kind of failure."""
+
+    name: str
+    title: str
+    conditions: str
+    inject: Injection
+    jobs: int
+    share: float = 0.0
+    """Part of all pods that fail at once; 0: the last pod of each job, one job after the other."""
+    patience: float = _PATIENCE
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Return the figures, in seconds and pods."""
+        return (
+            Column("median", "seconds until whole, median", 3),
+            Column("slowest", "slowest", 3),
+            Column("started", "pods started per failed pod", 2),
+        )
+
+    async def run(self, room: Room) -> Outcome:
+        """Start the jobs, then let pods fail.
+
+        Raises: Broken when the jobs do not start.
+        """
+        names = [f"{self.name}-{number}" for number in range(self.jobs)]
+        room.say(f"starting {self.jobs} jobs")
+        pods = await _started(room, names)
+        chosen = (
+            victims([pod for name in names for pod in pods[name]], share=self.share)
+            if self.share
+            else [pods[name][-1] for name in names]
+        )
+        rounds = [chosen] if self.share else [[pod] for pod in chosen]
+        took: list[float] = []
+        fresh = 0
+        for number, failing in enumerate(rounds, start=1):
+            room.say(f"failure {number} of {len(rounds)}")
+            found = await self._fail(room, failing)
+            if found is None:
+                note = f"not whole {self.patience:.0f} s after failure {number} of {len(rounds)}"
+                return Outcome({"median": None, "slowest": None, "started": None}, {"median": note})
+            took += found[0]
+            fresh += found[1]
+        figures = {"median": percentile(took, 0.5), "slowest": max(took), "started": fresh / len(chosen)}
+        return Outcome(figures)
+
+    async def _fail(self, room: Room, failing: Sequence[Pod]) -> tuple[list[float], int] | None:
+        """Return how long each job took and how many pods were started; None when it took too long."""
+        tail = Tail(room.cluster.audit_log)
+        before = await _pods(room, {pod.job for pod in failing})
+        known = {pod.uid for found in before.values() for pod in found}
+        nodes = {pod.node for pod in failing} if self.inject is lose_node else set()
+        lost = {pod.uid for found in before.values() for pod in found if pod.node in nodes}
+        lost |= {pod.uid for pod in failing}
+        deadline = time.monotonic() + self.patience
+        marks = await run_all(*(self.inject(room, pod) for pod in failing))
+        while True:
+            after = await _pods(room, before)
+            fresh = {
+                job: replacements(found, size=PODS_PER_JOB, lost=lost, before=known)
+                for job, found in after.items()
+            }
+            whole = {job: found for job, found in fresh.items() if found is not None}
+            if len(whole) == len(before):
+                break
+            if time.monotonic() > deadline:
+                return None
+            await asyncio.sleep(_POLL)
+        await asyncio.sleep(_POLL)  # the server writes its log behind its answers
+        entries = tail.read()
+        took = [
+            seconds(entries, mark, whole[pod.job], node=KWOK_USER)
+            for pod, mark in zip(failing, marks, strict=True)
+        ]
+        return took, sum(len(found) for found in whole.values())
+
+
+def groups(scale: Scale) -> tuple[Group, ...]:
+    """Return the kinds of failure; each that ends an operator or a node has a cluster of its own."""
+    is_full = scale is Scale.FULL
+    rounds = 10 if is_full else 2
+    seconds_from = "Timed from the request that was the failure until the replacement runs."
+    single = (
+        Failure(
+            "pod-failed",
+            "A pod fails",
+            f"{rounds} jobs of {PODS_PER_JOB} pods; in one after the other, a pod fails with exit code 137. {seconds_from}",
+            fail,
+            rounds,
+        ),
+        Failure(
+            "pod-deleted",
+            "A pod is deleted",
+            f"The same, the pod being deleted. {seconds_from}",
+            delete,
+            rounds,
+        ),
+        Failure(
+            "pod-evicted",
+            "A pod is evicted",
+            f"The same, the pod being evicted through the API. {seconds_from}",
+            evict,
+            rounds,
+        ),
+    )
+    jobs = 50 if is_full else 10
+    mass = Failure(
+        "pods-failed",
+        "A tenth of all pods fail at once",
+        f"{jobs} jobs of {PODS_PER_JOB} pods. {seconds_from}",
+        fail,
+        jobs,
+        share=0.1,
+    )
+    killed = Failure(
+        "operator-killed",
+        "The operator is killed",
+        "The operator gets SIGKILL, a pod fails with exit code 137, and the operator is started again at once. "
+        f"{seconds_from}",
+        kill_operator,
+        3 if is_full else 1,
+    )
+    node = Failure(
+        "node-lost",
+        "A node is lost",
+        "A node's heartbeats end, and pods on it cannot end either. Kubernetes' own times are as shipped: 50 s until the "
+        f"node counts as unreachable, 300 s of toleration. {seconds_from}",
+        lose_node,
+        1,
+        patience=_NODE_PATIENCE,
+    )
+    skipped: Mapping[str, str] = {"raw": "nobody replaces a pod"}
+    found = (Group("failures", (*single, mass), skipped), Group("operator-killed", (killed,), skipped))
+    return (*found, Group("node-lost", (node,), skipped)) if is_full else found
+
+
+async def _started(room: Room, names: Sequence[str]) -> dict[str, list[Pod]]:
+    """Submit jobs and return their pods once all of them run.
+
+    Raises: Broken when they do not.
+    """
+    arm = room.arm
+    bodies = [arm.job(name, pods=PODS_PER_JOB) for name in names]
+    await run_all(*(room.cluster.request("POST", arm.job_resource, body) for body in bodies))
+    deadline = time.monotonic() + _START_PATIENCE
+    while True:
+        pods = await _pods(room, names)
+        running = sum(pod.is_running for found in pods.values() for pod in found)
+        if running == PODS_PER_JOB * len(names):
+            return pods
+        if time.monotonic() > deadline:
+            raise Broken(f"{running} of {PODS_PER_JOB * len(names)} pods ran after {_START_PATIENCE:.0f} s")
+        await asyncio.sleep(_POLL)
+
+
+async def _pods(room: Room, jobs: Collection[str]) -> dict[str, list[Pod]]:
+    """Return the pods of these jobs."""
+    label = room.arm.pod_label
+    found = pods_of(
+        await room.cluster.request("GET", f"{_PODS}?labelSelector={label}%20in%20({','.join(sorted(jobs))})"),
+        label=label,
+    )
+    return {job: [pod for pod in found if pod.job == job] for job in jobs}
