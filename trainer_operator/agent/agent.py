@@ -83,6 +83,7 @@ class Agent:
             launcher=self._launcher,
             conversation=self._conversation,
             open_home=open_home,
+            is_saving=self._is_saving,
         )
         self._fence = self._make_fence(clock)
         self._link = self._make_link(clock)

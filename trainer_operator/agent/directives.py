@@ -1,7 +1,8 @@
 """Directives carried out once per id (MG1), each kind by one small function.
 
-Two lanes, each in order: the process lane (Prepare may take seconds, a Go must not overtake it) and the store lane,
-so that no store operation ever delays a process. Orders to the SDK are quick and go with the process lane.
+Three lanes, each in order: the process lane (Prepare may take seconds, a Go must not overtake it), the store lane, so
+that no store operation ever delays a process, and the scrub lane, so that no scrub of hours delays a decision. Orders
+to the SDK are quick and go with the process lane.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import queue
 import threading
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Set, Tuple
 
-from trainer_operator.agent import storeops
+from trainer_operator.agent import scrub, storeops
 from trainer_operator.agent.backends import OpenHome, StoreError
 from trainer_operator.agent.beats import Directive
 from trainer_operator.agent.conversation import Conversation
@@ -41,13 +42,15 @@ class Executor:
         launcher: Launcher,
         conversation: Conversation,
         open_home: OpenHome,
+        is_saving: Callable[[], bool],
     ) -> None:
         self._settings, self._state, self._open_home = settings, state, open_home
+        self._is_saving = is_saving
         self._launcher, self._conversation = launcher, conversation
         self._lock = threading.Lock()
         self._taken: Set[str] = set()
         self._process_lane: "queue.Queue[Directive]" = queue.Queue()
-        self._store_lane: "queue.Queue[Directive]" = queue.Queue()
+        self._lanes: Dict[str, "queue.Queue[Directive]"] = {"Store": queue.Queue(), "Scrub": queue.Queue()}
         self._kinds: Dict[str, Callable[[Directive], Any]] = {
             "Prepare": self._prepare,
             "Go": self._go,
@@ -56,15 +59,18 @@ class Executor:
             "Resume": self._resume,
             "UpdatePS": self._update_servers,
             "Store": self._store,
+            "Scrub": self._scrub,
             "DumpStacks": self._dump_stacks,
             "Drain": self._drain,
             "RestartProcess": self._restart_process,
         }
 
     def start(self) -> None:
-        """Start both lanes in daemon threads."""
-        for name, lane in (("process-lane", self._process_lane), ("store-lane", self._store_lane)):
-            threading.Thread(target=self._work, args=(lane,), name=name, daemon=True).start()
+        """Start the lanes in daemon threads."""
+        for name, lane in {"Process": self._process_lane, **self._lanes}.items():
+            threading.Thread(
+                target=self._work, args=(lane,), name=name.lower() + "-lane", daemon=True
+            ).start()
 
     def submit(self, directives: Iterable[Directive]) -> None:
         """Take what a reply lists; what was taken before is passed over."""
@@ -73,7 +79,7 @@ class Executor:
                 if directive.id in self._taken or self._state.result_of(directive.id) is not None:
                     continue
                 self._taken.add(directive.id)
-            (self._store_lane if directive.kind == "Store" else self._process_lane).put(directive)
+            self._lanes.get(directive.kind, self._process_lane).put(directive)
 
     def execute(self, directive: Directive) -> Optional[Result]:
         """Carry out one directive; None when its result comes later."""
@@ -154,6 +160,9 @@ class Executor:
 
     def _store(self, directive: Directive) -> Any:
         return storeops.run(self._open_home(), directive.args)
+
+    def _scrub(self, directive: Directive) -> Any:
+        return scrub.run(self._open_home(), directive.args, is_busy=self._is_saving)
 
     def _dump_stacks(self, _directive: Directive) -> Any:
         return {"stacks": self._launcher.dump_stacks()}
