@@ -8,9 +8,10 @@ recovery, except where many pods fail at once.
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.result import Column, Scale
@@ -38,8 +39,12 @@ Injection = Callable[[Room, Pod], Coroutine[Any, Any, Mark]]
 
 
 async def fail(room: Room, pod: Pod) -> Mark:
-    """Say what a node says when a pod's container was killed and may not be restarted in place."""
-    terminated = {"exitCode": 137, "reason": "Error", "startedAt": None, "finishedAt": None}
+    """Say what a node says when a pod's container was killed and may not be restarted in place.
+
+    The times matter: the Job controller counts its backoff from them.
+    """
+    now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    terminated = {"exitCode": 137, "reason": "Error", "startedAt": now, "finishedAt": now}
     statuses = [
         {
             "name": name,
@@ -51,7 +56,9 @@ async def fail(room: Room, pod: Pod) -> Mark:
         }
         for name in pod.containers
     ]
-    conditions = [{"type": name, "status": "False"} for name in ("Ready", "ContainersReady")]
+    conditions = [
+        {"type": name, "status": "False", "lastTransitionTime": now} for name in ("Ready", "ContainersReady")
+    ]
     status = {"phase": "Failed", "containerStatuses": statuses, "conditions": conditions}
     await room.cluster.request("PATCH", f"{_PODS}/{pod.name}/status", {"status": status}, content_type=_MERGE)
     return Mark("patch", "pods/status", pod.name)
@@ -93,7 +100,7 @@ class Failure:
     name: str
     title: str
     conditions: str
-    inject: Injection
+    inject: Injection = field(repr=False)  # a plan is recognized by what it prints
     jobs: int
     share: float = 0.0
     """Part of all pods that fail at once; 0: the last pod of each job, one job after the other."""
