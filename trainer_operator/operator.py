@@ -12,7 +12,7 @@ from runtime.cache.index import OWNER_UID
 from runtime.cache.projection import Node, Pod
 from runtime.client.config import ClientConfig
 from runtime.clock import SystemClock
-from runtime.controller import Controller, owner_of
+from runtime.controller import Controller, generation_changed, owner_of
 from runtime.errors import ConfigurationInvalid
 from runtime.leaderelection import LeaderElectionConfig
 from runtime.manager import Manager
@@ -26,9 +26,10 @@ from runtime.objects import (
     Resource,
     key_of,
     owner,
+    uid_of,
 )
 from runtime.webhook import CertificateWatcher
-from trainer_operator.api.names import TRAINER_LABEL
+from trainer_operator.api.names import JANITOR_ROLE, ROLE_LABEL, TRAINER_LABEL
 from trainer_operator.api.resources import CHECKPOINTS, TRAINERS, TRAINING_PROFILES
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.checkpoint.reconciler import OPEN, CheckpointReconciler
@@ -42,6 +43,7 @@ from trainer_operator.topology.forest import Forest
 from trainer_operator.topology.listening import Listening
 from trainer_operator.topology.members import Members
 from trainer_operator.trainer.apply import Applier
+from trainer_operator.trainer.janitors import JanitorReconciler
 from trainer_operator.trainer.noderecovery import NodeReturn
 from trainer_operator.trainer.nodes import (
     LEASE_NAMESPACE,
@@ -152,6 +154,22 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
         metrics=manager.metrics,
         workers=options.workers,
     )
+    janitor_controller = Controller(
+        "janitor",
+        JanitorReconciler(
+            client=manager.client,
+            trainers=trainers,
+            pods=pods,
+            members=members,
+            events=manager.events,
+            clock=clock,
+            settings=options.settings,
+            authority=lambda: authority(options.certificates),
+        ),
+        clock=clock,
+        metrics=manager.metrics,
+        workers=1,
+    )
 
     def look_at_checkpoint(key: ObjectKey) -> None:
         checkpoint_controller.trigger(key)
@@ -167,6 +185,7 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
             clock=clock,
             look_again=look_at_checkpoint,
             members_of=at_work,
+            call_janitor=janitor_controller.trigger,
             metrics=metrics,
         ),
         clock=clock,
@@ -200,8 +219,14 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
     trainer_controller.watch(profiles, mapping=trainers_of_profile)
     trainer_controller.watch(nodes, mapping=trainers_on_node, predicate=readiness_changed)
     checkpoint_controller.watch(checkpoints)
+    checkpoint_controller.watch(
+        trainers, mapping=lambda trainer: open_checkpoints(uid_of(trainer)), predicate=generation_changed
+    )
+    janitor_controller.watch(trainers, predicate=appears_or_goes)
+    janitor_controller.watch(pods, mapping=owner_of(TRAINERS), predicate=is_janitor)
     manager.add_controller(trainer_controller)
     manager.add_controller(checkpoint_controller)
+    manager.add_controller(janitor_controller)
     if options.settings.node_recovery:
         node_controller = Controller(
             "node",
@@ -259,6 +284,17 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
         manager.health.add_check("agent API", server.check)
     manager.add_runnable(Listening(members, clock=clock), name="listening")
     return manager
+
+
+def appears_or_goes(old: AnyObject | None, new: AnyObject | None) -> bool:
+    """Let Trainers pass that are new to us, were deleted, or are being so."""
+    return old is None or new is None
+
+
+def is_janitor(old: AnyObject | None, new: AnyObject | None) -> bool:
+    """Let only janitors' pods pass."""
+    pod = new or old
+    return isinstance(pod, Pod) and pod.labels.get(ROLE_LABEL) == JANITOR_ROLE
 
 
 def is_tainted_by_us(_old: AnyObject | None, new: AnyObject | None) -> bool:

@@ -26,6 +26,7 @@ from trainer_operator.topology.beat import Ack, Beat, DirectiveResult, Exit
 from trainer_operator.topology.forest import Forest
 from trainer_operator.topology.members import MemberId, Members
 from trainer_operator.trainer.apply import Applier
+from trainer_operator.trainer.janitors import JanitorReconciler
 from trainer_operator.trainer.nodes import NodeLeases
 from trainer_operator.trainer.ranges import parse_members
 from trainer_operator.trainer.reconciler import TrainerReconciler
@@ -100,7 +101,18 @@ class Operator:
             clock=clock,
             look_again=lambda key: None,
             members_of=lambda trainer: parse_members(trainer.status.membership.members),
+            call_janitor=lambda key: None,
             metrics=metrics,
+        )
+        self.janitor = JanitorReconciler(
+            client=api,
+            trainers=self.trainers,
+            pods=self.pods,
+            members=self.members,
+            events=self.events,
+            clock=clock,
+            settings=settings,
+            authority=lambda: "PEM",
         )
 
 
@@ -412,8 +424,9 @@ class World(Training):
             self.api.log.put(PODS, {**pod, "status": {"phase": "Succeeded"}})
 
     def _report(self, members, agent):
-        if members.accept(agent.beat(self.uid)):
-            self.hear(agent, members.reply(self.uid, agent.member, term=0))
+        beat = agent.beat(self.uid)
+        if members.accept(beat):
+            self.hear(agent, members.reply(beat.training, agent.member, term=0))
 
 
 async def run(world, *, script=(), at_most=300, operators=None):
@@ -437,7 +450,7 @@ async def one_pass(world, operators):
     """Reconcile everything once; a process that died is followed by another."""
     operator = operators[-1]
     keys = [(operator.checkpoint, key_of(checkpoint)) for checkpoint in world.checkpoints()]
-    for reconciler, key in [(operator.trainer, KEY), *keys]:
+    for reconciler, key in [(operator.trainer, KEY), *keys, (operator.janitor, KEY)]:
         try:
             await reconciler.reconcile(request(key))
         except RuntimeFault:

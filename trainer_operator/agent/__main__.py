@@ -1,4 +1,5 @@
-"""Entry point: `install DIRECTORY` in the init container, `-- COMMAND ...` in the training container (AG1).
+"""Entry point: `install DIRECTORY` in the init container, `-- COMMAND ...` in the training container (AG1), and
+`janitor` in a pod that only does the store's work.
 
 Also the start of the zipapp. The first process of a container gets no signal that it has no handler for, so a pod that
 is deleted while its agent still loads would wait out its grace. Hence the handler comes before everything else.
@@ -19,7 +20,8 @@ if __name__ == "__main__":
     signal.signal(signal.SIGTERM, _end)
 
 _USAGE = (
-    "usage: agent.pyz -- COMMAND [ARGUMENT ...]   or   python -m trainer_operator.agent install DIRECTORY"
+    "usage: agent.pyz -- COMMAND [ARGUMENT ...]   or   "
+    "python -m trainer_operator.agent install DIRECTORY | janitor"
 )
 _EX_USAGE = 64
 _EX_CONFIG = 78
@@ -27,9 +29,11 @@ _EX_CANTCREAT = 73
 
 
 def main(arguments: list[str]) -> int:
-    """Run one of the two forms and return the exit code."""
+    """Run one of the three forms and return the exit code."""
     if len(arguments) == 2 and arguments[0] == "install":
         return _install(arguments[1])
+    if arguments == ["janitor"]:
+        return _launch([])  # nobody tells an agent of this role to start a process
     if len(arguments) >= 2 and arguments[0] == "--":
         return _launch(arguments[1:])
     sys.stderr.write(_USAGE + "\n")

@@ -9,7 +9,9 @@ from typing import Mapping, Optional, Tuple
 from trainer_operator.agent.backends import StoreError
 from trainer_operator.agent.backends.opening import check_address
 
-ROLES = ("worker", "ps", "master")
+JANITOR = "janitor"
+"""Role of an agent without a training process: it does the store's work while no member runs."""
+ROLES = ("worker", "ps", "master", JANITOR)
 
 
 class BadSettings(Exception):

@@ -25,7 +25,7 @@ from runtime.resourceversion import compare
 from trainer_operator.api.checkpoint import Checkpoint, CheckpointHealth, CheckpointState, CheckpointStatus
 from trainer_operator.api.meta import API_VERSION, INT64_MAX, Condition
 from trainer_operator.api.resources import CHECKPOINTS
-from trainer_operator.api.status import TERMINAL, MembershipPhase, ServerPhase
+from trainer_operator.api.status import AT_REST, TERMINAL, MembershipPhase, ServerPhase
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.checkpoint import orders
 from trainer_operator.checkpoint.quorum import (
@@ -41,8 +41,8 @@ from trainer_operator.checkpoint.retention import Kept, to_forget, to_retire
 from trainer_operator.checkpoint.state import Facts, Move, Order, Outcome, step
 from trainer_operator.checkpoint.target import choose_target
 from trainer_operator.telemetry.metrics import Ending, TrainerMetrics
-from trainer_operator.topology.beat import Ack, DirectiveResult
-from trainer_operator.topology.members import Directive, MemberId, Members
+from trainer_operator.topology.beat import Ack, DirectiveResult, janitor_of
+from trainer_operator.topology.members import JANITOR, AgentView, Directive, MemberId, Members
 
 OPEN = frozenset({None, CheckpointState.PENDING, CheckpointState.STAGING})
 RECHECK = 1.0
@@ -89,6 +89,7 @@ class CheckpointReconciler:
         clock: Clock,
         look_again: Callable[[ObjectKey], None],
         members_of: Callable[[Trainer], frozenset[MemberId]],
+        call_janitor: Callable[[ObjectKey], None],
         metrics: TrainerMetrics,
     ) -> None:
         self._client = client
@@ -99,8 +100,11 @@ class CheckpointReconciler:
         self._clock = clock
         self._look_again = look_again
         self.members_of = members_of
+        self._call_janitor = call_janitor
         self._metrics = metrics
         self._written: dict[ObjectKey, Checkpoint] = {}
+        self._janitors: dict[ObjectKey, str] = {}
+        """Checkpoints that a janitor has orders for, with the key that it is booked under."""
 
     async def reconcile(self, request: Request) -> Result | None:
         """Make one pass over one checkpoint."""
@@ -116,14 +120,16 @@ class CheckpointReconciler:
         self._tell(view, checkpoint, move)
         if checkpoint.status.state is CheckpointState.GARBAGE_COLLECTED:
             await self._forget_old(trainer)
-        collecting = move.order is not Order.NOTHING and view.executor() is not None
-        working = checkpoint.status.state in OPEN or collecting
+        at_work = move.order is not Order.NOTHING and (view.rests or view.executor() is not None)
+        working = checkpoint.status.state in OPEN or at_work
         return Result(requeue_after=RECHECK) if working else None
 
     def _read(self, key: ObjectKey) -> Checkpoint | None:
         cached = self._checkpoints.get(key)
         if cached is None:
             self._written.pop(key, None)
+            if key in self._janitors:
+                self._members.declare(self._janitors.pop(key), f"checkpoint/{key.name}", {})
             return None
         try:
             checkpoint = Checkpoint.read(cached)
@@ -202,6 +208,7 @@ class CheckpointReconciler:
         uid = view.trainer.metadata.uid
         status = checkpoint.status
         wanted = view.orders(status, move)
+        self._tell_janitor(view.trainer, checkpoint.metadata.name, wanted.pop(JANITOR, ()))
         self._members.declare(uid, f"checkpoint/{checkpoint.metadata.name}", wanted)
         for missed in status.missed:
             self._members.decide(uid, missed, Outcome.ABORT)
@@ -210,9 +217,21 @@ class CheckpointReconciler:
         elif status.id and status.state is CheckpointState.GARBAGE_COLLECTED and status.committed_at is None:
             self._members.decide(uid, status.id, Outcome.ABORT)
 
+    def _tell_janitor(self, trainer: Trainer, name: str, wanted: tuple[Directive, ...]) -> None:
+        key = ObjectKey(trainer.metadata.namespace or "", name)
+        if not wanted and key not in self._janitors:
+            return
+        janitor = janitor_of(trainer.metadata.uid)
+        self._members.declare(janitor, f"checkpoint/{name}", {JANITOR: wanted})
+        if wanted:
+            self._janitors[key] = janitor
+        else:
+            del self._janitors[key]
+        self._call_janitor(ObjectKey(key.namespace, trainer.metadata.name))
+
     def siblings(self, trainer: Trainer) -> list[Kept]:
         """Return all checkpoints of a Trainer as retention sees them."""
-        membership = trainer.status.membership
+        restored = trainer.status.membership.restore_from if trainer.status.phase not in TERMINAL else ""
         found = []
         for obj in self._checkpoints.by_index(OWNER_UID, trainer.metadata.uid):
             status, name = obj.get("status") or {}, obj["metadata"]["name"]
@@ -225,7 +244,7 @@ class CheckpointReconciler:
                     state=status.get("state") or "",
                     health=status.get("health") or "",
                     hold=bool((obj.get("spec") or {}).get("hold")),
-                    in_use=bool(membership.restore_from) and status.get("id") == membership.restore_from,
+                    in_use=bool(restored) and status.get("id") == restored,
                     store_id=status.get("storeId") or "",
                 )
             )
@@ -257,6 +276,7 @@ class _View:
         self.replication = trainer.spec.topology.replication_factor
         self._reconciler = reconciler
         self._agents = reconciler.members.view(trainer.metadata.uid)
+        self._janitor = reconciler.members.view(janitor_of(trainer.metadata.uid))
         self._in_epoch = reconciler.members_of(trainer)
         self.holders = holders_of(self._in_epoch, self.replication) if self._in_epoch else ()
 
@@ -454,7 +474,7 @@ class _View:
 
     def _result(self, directive: str) -> DirectiveResult | None:
         """Return a store operation's successful result."""
-        for agent in self._agents.values():
+        for agent in self._everyone():
             answer = agent.results.get(directive)
             if answer is not None and answer.ok:
                 return answer
@@ -467,19 +487,29 @@ class _View:
         """Return how often agents failed at a store operation."""
         return sum(
             not answer.ok and name.partition("#")[0] == directive
-            for agent in self._agents.values()
+            for agent in self._everyone()
             for name, answer in agent.results.items()
         )
+
+    def _everyone(self) -> list[AgentView]:
+        return [*self._agents.values(), *self._janitor.values()]
 
     def _again(self, directive: Directive) -> Directive:
         """Give a store operation that failed another id, so that it is tried again (MG1)."""
         failed = self._failed_tries(directive.id)
         return replace(directive, id=f"{directive.id}#{failed}") if failed else directive
 
+    @property
+    def rests(self) -> bool:
+        """Whether no member will come by itself."""
+        return self.trainer.status.phase in AT_REST
+
     def executor(self) -> MemberId | None:
-        """Return the member whose agent touches the store: the first live one, in rank order."""
+        """Return whose agent touches the store: the first live member's, in rank order; at rest a janitor's."""
         alive = [member for member, agent in self._agents.items() if agent.age < FRESH]
         ranked = sorted(alive, key=lambda m: ({"master": 0, "worker": 1}.get(m.role, 2), m.index))
+        if not ranked and self.rests and self._reconciler.members.led_for >= FRESH:
+            return JANITOR
         return next(iter(ranked), None)
 
 

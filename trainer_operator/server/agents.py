@@ -97,7 +97,7 @@ class AgentApi:
 
     async def _take(self, beat: Beat) -> web.Response:
         member = MemberId(beat.role, beat.idx)
-        uid = beat.tuid
+        uid = beat.training
         if not self._members.accept(beat):
             self._metrics.beat("older")
             reply = self._members.reply(uid, member, term=self._term())

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from trainer_operator.api.names import JANITOR_ROLE
+
 MAX_BEAT_BYTES = 64 * 1024
 _MAX_STEP = 2**53
 
@@ -89,9 +91,19 @@ class Beat(msgspec.Struct, frozen=True, rename="camel"):
         return (self.attempt, self.run, self.seq)
 
     @property
+    def training(self) -> str:
+        """Where it is booked: under the Trainer's uid, but a janitor's apart from the members'."""
+        return janitor_of(self.tuid) if self.role == JANITOR_ROLE else self.tuid
+
+    @property
     def process(self) -> str:
         """Name the process that this beat speaks of; its failure is kept in status under this key (RC4)."""
         return f"{self.attempt}/{self.boot}/{self.run}"
+
+
+def janitor_of(uid: str) -> str:
+    """Return the key that a Trainer's janitor is booked under: closing the members doesn't close it."""
+    return f"{uid}/{JANITOR_ROLE}"
 
 
 _DECODER = msgspec.json.Decoder(Beat)
@@ -122,8 +134,8 @@ def problem(beat: Beat) -> str | None:
     """Name the first value out of bounds, or None."""
     if beat.v != 1:
         return f"v is {beat.v}; this operator speaks 1"
-    if beat.role not in {"worker", "ps", "master"}:
-        return f"role is {beat.role[:32]!r}; allowed are worker, ps, master"
+    if beat.role not in {"worker", "ps", "master", JANITOR_ROLE}:
+        return f"role is {beat.role[:32]!r}; allowed are worker, ps, master, {JANITOR_ROLE}"
     if beat.proc not in {"none", "starting", "running", "exited"}:
         return f"proc is {beat.proc[:32]!r}; allowed are none, starting, running, exited"
     whole = {

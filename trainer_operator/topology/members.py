@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runtime.clock import Clock
+from trainer_operator.api.names import JANITOR_ROLE
 from trainer_operator.topology.beat import Ack, Beat, DirectiveResult
 from trainer_operator.topology.stepclock import HARD_FLOOR, StepClock
 
@@ -31,6 +32,10 @@ class MemberId:
 
     def __str__(self) -> str:
         return f"{self.role}-{self.index}"
+
+
+JANITOR = MemberId(JANITOR_ROLE, 0)
+"""The only one of its training, which `janitor_of` names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +181,11 @@ class Members:
         self.since = self._clock.monotonic()
 
     @property
+    def led_for(self) -> float:
+        """Seconds since we took leadership: who was not heard in a shorter time may still be there (TX4)."""
+        return self._clock.monotonic() - self.since
+
+    @property
     def heartbeat(self) -> float:
         """Seconds between beats, growing with the number of agents (TX1)."""
         agents = sum(len(training.members) for training in self._trainings.values())
@@ -208,7 +218,7 @@ class Members:
     def accept(self, beat: Beat) -> bool:
         """Take a beat that passed authentication; false when it is older than what is known."""
         now = self._clock.monotonic()
-        training = self._trainings.setdefault(beat.tuid, _Training())
+        training = self._trainings.setdefault(beat.training, _Training())
         training.pods[beat.pod] = now  # also of a pod that was replaced: its node lives (ND4)
         member = MemberId(beat.role, beat.idx)
         record = training.members.get(member)
@@ -241,7 +251,7 @@ class Members:
 
     def is_current(self, beat: Beat) -> bool:
         """Whether a beat is of the incarnation that counts at the moment."""
-        training = self._trainings.get(beat.tuid)
+        training = self._trainings.get(beat.training)
         record = training.members.get(MemberId(beat.role, beat.idx)) if training is not None else None
         return record is not None and (record.beat.attempt, record.beat.boot) == (beat.attempt, beat.boot)
 
@@ -354,6 +364,12 @@ class Members:
                     each.id: since.get(each.id, now) for listed in sources.values() for each in listed
                 }
                 self._wake(training, member)
+
+    def declared(self, uid: str, member: MemberId) -> list[Directive]:
+        """Return what is wanted of one member, done or not."""
+        training = self._trainings.get(uid)
+        sources = training.directives.get(member, {}) if training is not None else {}
+        return [directive for listed in sources.values() for directive in listed]
 
     def decide(self, uid: str, ckpt: str, outcome: str) -> None:
         """Tell every agent that still reports this checkpoint what became of it."""

@@ -8,7 +8,7 @@ from typing import Any
 from runtime.cache.projection import ContainerStatus, Pod, Terminated
 from runtime.clock import parse_time
 from trainer_operator.api import names
-from trainer_operator.topology.members import MemberId
+from trainer_operator.topology.members import JANITOR, MemberId
 from trainer_operator.trainer.views import CheckpointView, PodView
 
 DISRUPTION_REASONS = frozenset(
@@ -30,9 +30,9 @@ def pods_by_member(pods: Iterable[Pod], uid: str) -> dict[MemberId, tuple[PodVie
 
 
 def member_of(pod: Pod) -> MemberId | None:
-    """Read role and index from the labels of a pod; None when they are not ours."""
+    """Read role and index from the labels of a pod; None when they are not ours, or those of a janitor."""
     role, index = pod.labels.get(names.ROLE_LABEL, ""), pod.labels.get(names.INDEX_LABEL, "")
-    return MemberId(role, int(index)) if role and index.isdecimal() else None
+    return MemberId(role, int(index)) if role and role != JANITOR.role and index.isdecimal() else None
 
 
 def pod_view(pod: Pod) -> PodView:

@@ -68,9 +68,7 @@ def pod_manifest(trainer: Trainer, member: MemberId, attempt: int, settings: Set
         "imagePullSecrets": [_wire(secret) for secret in spec.image_pull_secrets or ()],
         "securityContext": {
             "sysctls": [{"name": "net.ipv4.ip_local_port_range", "value": _port_range(template.ports)}],
-            "seccompProfile": {"type": "RuntimeDefault"},
-            **({} if settings.allow_root else {"runAsNonRoot": True}),
-            **_security(template.security_context, of_pod=True),
+            **pod_security(trainer, settings),
         },
         "initContainers": [_installer(settings)],
         "containers": [_trainer_container(trainer, member, attempt, role, settings)],
@@ -137,14 +135,7 @@ def _trainer_container(
     command = role.command or spec.command
     args = role.args or spec.args
     resources = role.resources or spec.resources
-    mounts: list[dict[str, Any]] = [
-        {"name": "trainer-agent", "mountPath": AGENT_FOLDER},
-        {"name": "trainer-token", "mountPath": TOKEN_FOLDER, "readOnly": True},
-    ]
-    if _credentials(trainer) is not None:
-        mounts.append({"name": "trainer-store", "mountPath": CREDENTIALS_MOUNT, "readOnly": True})
-    if _claim(trainer) is not None:
-        mounts.append({"name": "trainer-checkpoints", "mountPath": STORE_MOUNT})
+    mounts = agent_mounts(trainer)
     if spec.topology.storage is not None:
         mounts.append({"name": "trainer-volume", "mountPath": VOLUME_MOUNT})
     snapshot = trainer.status.profile_snapshot
@@ -170,7 +161,7 @@ def _trainer_container(
         "env": _environment(trainer, member, attempt, role, settings),
         "resources": _wire(resources) if resources is not None else None,
         "volumeMounts": mounts,
-        "securityContext": {**_security(template.security_context, of_pod=False), **RESTRICTED},
+        "securityContext": container_security(trainer),
         "startupProbe": {
             "httpGet": {"path": "/livez", **probe},
             "periodSeconds": 1,
@@ -192,8 +183,17 @@ def _environment(
     for source in (snapshot.spec.env_vars if snapshot is not None else None, trainer.spec.env, role.env):
         for variable in source or ():
             by_name[variable.name] = _wire(variable)
+    for ours in agent_environment(trainer, member, attempt, settings):
+        by_name[ours["name"]] = ours
+    return list(by_name.values())
+
+
+def agent_environment(
+    trainer: Trainer, member: MemberId, attempt: int, settings: Settings
+) -> list[dict[str, Any]]:
+    """Return what the operator tells an agent; users cannot set it (PS4)."""
     keys = {"TRAINER_STORE_CREDENTIALS": CREDENTIALS_MOUNT} if _credentials(trainer) is not None else {}
-    ours: Mapping[str, str] = {
+    values: Mapping[str, str] = {
         "TRAINER_NAME": trainer.metadata.name,
         "TRAINER_NAMESPACE": trainer.metadata.namespace or "",
         "TRAINER_UID": trainer.metadata.uid,
@@ -216,15 +216,27 @@ def _environment(
         "TRAINER_POD_IP": "status.podIP",
         "TRAINER_NODE_NAME": "spec.nodeName",
     }
-    for name, value in ours.items():
-        by_name[name] = {"name": name, "value": value}
-    for name, path in fields.items():
-        by_name[name] = {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
-    return list(by_name.values())
+    return [
+        *({"name": name, "value": value} for name, value in values.items()),
+        *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()),
+    ]
 
 
-def _volumes(trainer: Trainer, own_claim: str | None) -> list[dict[str, Any]]:
-    template = trainer.spec.topology.pod_spec
+def agent_mounts(trainer: Trainer) -> list[dict[str, Any]]:
+    """Return where an agent finds its folder, its token and the store; of the volumes of `agent_volumes`."""
+    mounts: list[dict[str, Any]] = [
+        {"name": "trainer-agent", "mountPath": AGENT_FOLDER},
+        {"name": "trainer-token", "mountPath": TOKEN_FOLDER, "readOnly": True},
+    ]
+    if _credentials(trainer) is not None:
+        mounts.append({"name": "trainer-store", "mountPath": CREDENTIALS_MOUNT, "readOnly": True})
+    if _claim(trainer) is not None:
+        mounts.append({"name": "trainer-checkpoints", "mountPath": STORE_MOUNT})
+    return mounts
+
+
+def agent_volumes(trainer: Trainer) -> list[dict[str, Any]]:
+    """Return the volumes that an agent needs: a folder, the token of its pod, and the store or the keys to it."""
     token = {"audience": TOKEN_AUDIENCE, "expirationSeconds": 3600, "path": "token"}
     volumes: list[dict[str, Any]] = [
         {"name": "trainer-agent", "emptyDir": {}},
@@ -236,6 +248,12 @@ def _volumes(trainer: Trainer, own_claim: str | None) -> list[dict[str, Any]]:
     claim = _claim(trainer)
     if claim is not None:
         volumes.append({"name": "trainer-checkpoints", "persistentVolumeClaim": {"claimName": claim}})
+    return volumes
+
+
+def _volumes(trainer: Trainer, own_claim: str | None) -> list[dict[str, Any]]:
+    template = trainer.spec.topology.pod_spec
+    volumes = agent_volumes(trainer)
     if own_claim is not None:
         volumes.append({"name": "trainer-volume", "persistentVolumeClaim": {"claimName": own_claim}})
     snapshot = trainer.status.profile_snapshot
@@ -274,6 +292,20 @@ def _tolerations(trainer: Trainer, role: RoleSettings) -> list[dict[str, Any]]:
     snapshot = trainer.status.profile_snapshot
     shared = snapshot.spec.tolerations if snapshot is not None else None
     return [_wire(toleration) for toleration in (*(shared or ()), *(role.tolerations or ()))]
+
+
+def pod_security(trainer: Trainer, settings: Settings) -> dict[str, Any]:
+    """Return the security context of a pod: what PodSecurity `restricted` asks, and what the user did (PS1)."""
+    return {
+        "seccompProfile": {"type": "RuntimeDefault"},
+        **({} if settings.allow_root else {"runAsNonRoot": True}),
+        **_security(trainer.spec.topology.pod_spec.security_context, of_pod=True),
+    }
+
+
+def container_security(trainer: Trainer) -> dict[str, Any]:
+    """Return the security context of a container, with the last word for what PodSecurity `restricted` asks (PS1)."""
+    return {**_security(trainer.spec.topology.pod_spec.security_context, of_pod=False), **RESTRICTED}
 
 
 def _security(context: SecurityContext | None, *, of_pod: bool) -> dict[str, Any]:

@@ -127,3 +127,12 @@ def test_an_agent_that_still_loads_ends_at_the_first_signal(tmp_path, wrapper):
             assert agent.wait(60) == 128 + signal.SIGTERM
         finally:
             agent.kill()
+
+
+def test_a_janitor_needs_no_command_but_what_the_operator_sets(capsys, monkeypatch):
+    """AG1: the same agent; nobody tells it to start a process."""
+    monkeypatch.delenv("TRAINER_ROLE", raising=False)
+    assert main(["janitor"]) == 78
+    assert capsys.readouterr().err == (
+        "[agent] TRAINER_ROLE is not set; the operator sets it in the pods that it creates\n"
+    )

@@ -8,8 +8,8 @@ from runtime.tasks import TaskScope
 from runtime.testing.clock import SimClock
 from runtime.testing.simloop import simulated
 from simulation.views import OTHER, WORKER, beat, exited
-from trainer_operator.topology.beat import Ack, DirectiveResult
-from trainer_operator.topology.members import Directive, Members
+from trainer_operator.topology.beat import Ack, DirectiveResult, janitor_of
+from trainer_operator.topology.members import JANITOR, Directive, Members
 
 UID = "uid-t"
 GO = Directive("go:1", "Go", {"epoch": 1})
@@ -435,3 +435,17 @@ def test_how_long_a_directive_has_been_declared_is_known(clock, members):
     assert members.view(UID)[WORKER].asked == {GO.id: 7, PREPARE.id: 4, "save": 0}
     members.declare(UID, "trainer", {})
     assert members.view(UID)[WORKER].asked == {"save": 0}
+
+
+def test_a_janitor_is_no_member_and_stays_when_the_members_are_told_to_end(members):
+    """AG7: it comes when they have gone."""
+    assert members.accept(beat())
+    assert members.accept(beat(role=JANITOR.role, idx=JANITOR.index, pod="uid-janitor"))
+    work = Directive("store:collect:x", "Store", {"op": "collect"})
+    members.declare(janitor_of(UID), "checkpoint/x", {JANITOR: [work]})
+    members.close(UID)
+    assert set(members.view(UID)) == {WORKER}
+    assert members.reply(UID, WORKER, term=0)["close"]
+    reply = members.reply(janitor_of(UID), JANITOR, term=0)
+    assert ([each["id"] for each in reply["directives"]], reply["close"]) == ([work.id], False)
+    assert members.declared(janitor_of(UID), JANITOR) == [work]
