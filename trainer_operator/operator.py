@@ -12,7 +12,7 @@ from runtime.cache.index import OWNER_UID
 from runtime.cache.projection import Node, Pod
 from runtime.client.config import ClientConfig
 from runtime.clock import SystemClock
-from runtime.controller import Controller, generation_changed, owner_of
+from runtime.controller import Controller, any_of, deletion_changed, generation_changed, owner_of
 from runtime.errors import ConfigurationInvalid
 from runtime.leaderelection import LeaderElectionConfig
 from runtime.manager import Manager
@@ -33,6 +33,7 @@ from trainer_operator.api.names import JANITOR_ROLE, ROLE_LABEL, TRAINER_LABEL
 from trainer_operator.api.resources import CHECKPOINTS, TRAINERS, TRAINING_PROFILES
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.checkpoint.reconciler import OPEN, CheckpointReconciler
+from trainer_operator.checkpoint.scrubs import Prober
 from trainer_operator.server.agents import AgentApi
 from trainer_operator.server.auth import Authenticator
 from trainer_operator.server.https import HttpsServer, authority
@@ -43,6 +44,7 @@ from trainer_operator.topology.forest import Forest
 from trainer_operator.topology.listening import Listening
 from trainer_operator.topology.members import Members
 from trainer_operator.trainer.apply import Applier
+from trainer_operator.trainer.deletions import DeletionReconciler
 from trainer_operator.trainer.janitors import JanitorReconciler
 from trainer_operator.trainer.noderecovery import NodeReturn
 from trainer_operator.trainer.nodes import (
@@ -60,6 +62,8 @@ from trainer_operator.trainer.volumes import Attachment, Claim
 
 UID_INDEX = "uid"
 COMPONENT = "trainer-operator"
+FEW_WORKERS = 4
+"""For controllers that seldom have anything to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,21 +158,35 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
         metrics=manager.metrics,
         workers=options.workers,
     )
+    janitors = JanitorReconciler(
+        client=manager.client,
+        trainers=trainers,
+        pods=pods,
+        members=members,
+        events=manager.events,
+        clock=clock,
+        settings=options.settings,
+        authority=lambda: authority(options.certificates),
+    )
     janitor_controller = Controller(
-        "janitor",
-        JanitorReconciler(
+        "janitor", janitors, clock=clock, metrics=manager.metrics, workers=FEW_WORKERS
+    )
+    deletion_controller = Controller(
+        "deletion",
+        DeletionReconciler(
             client=manager.client,
             trainers=trainers,
+            checkpoints=checkpoints,
             pods=pods,
             members=members,
             events=manager.events,
             clock=clock,
-            settings=options.settings,
-            authority=lambda: authority(options.certificates),
+            call_janitor=janitor_controller.trigger,
+            namespace_ends=janitors.is_refused,
         ),
         clock=clock,
         metrics=manager.metrics,
-        workers=1,
+        workers=FEW_WORKERS,
     )
 
     def look_at_checkpoint(key: ObjectKey) -> None:
@@ -191,6 +209,22 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
         clock=clock,
         metrics=manager.metrics,
         workers=options.workers,
+    )
+
+    prober_controller = Controller(
+        "prober",
+        Prober(
+            client=manager.client,
+            checkpoints=checkpoints,
+            trainers=trainers,
+            members=members,
+            events=manager.events,
+            clock=clock,
+            metrics=metrics,
+        ),
+        clock=clock,
+        metrics=manager.metrics,
+        workers=1,
     )
 
     def trainers_of_profile(profile: AnyObject) -> list[ObjectKey]:
@@ -219,6 +253,7 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
     trainer_controller.watch(profiles, mapping=trainers_of_profile)
     trainer_controller.watch(nodes, mapping=trainers_on_node, predicate=readiness_changed)
     checkpoint_controller.watch(checkpoints)
+    prober_controller.watch(checkpoints, mapping=owner_of(TRAINERS))
     checkpoint_controller.watch(
         trainers, mapping=lambda trainer: open_checkpoints(uid_of(trainer)), predicate=generation_changed
     )
@@ -226,7 +261,10 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
     janitor_controller.watch(pods, mapping=owner_of(TRAINERS), predicate=is_janitor)
     manager.add_controller(trainer_controller)
     manager.add_controller(checkpoint_controller)
+    manager.add_controller(prober_controller)
+    deletion_controller.watch(trainers, predicate=any_of(generation_changed, deletion_changed))
     manager.add_controller(janitor_controller)
+    manager.add_controller(deletion_controller)
     if options.settings.node_recovery:
         node_controller = Controller(
             "node",
@@ -241,6 +279,7 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
     def on_news(uid: str, name: str) -> None:
         namespace, _, trainer = name.partition("/")
         trainer_controller.trigger(ObjectKey(namespace, trainer))
+        prober_controller.trigger(ObjectKey(namespace, trainer))
         for key in open_checkpoints(uid):
             checkpoint_controller.trigger(key)
 

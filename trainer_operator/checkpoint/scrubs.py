@@ -1,20 +1,24 @@
-"""The scrubs of committed checkpoints: what is ordered when, and what is kept of the answer (PB1, PB4, CS6).
+"""The scrubs of a Trainer's committed checkpoints: what is ordered when, and what is kept of the answer (PB1, PB4, CS6).
 
     scrub:<id>:<time of the last one>      the directive's id, so a leader that takes over repeats the same order
     …#<n>                                  tried again after a failure, with growing pauses
 
-What a scrub found is one write of the Checkpoint. A store that stays at fault is one write as well.
+One order at a time per Trainer. What a scrub found is one write of the Checkpoint; a store that stays at fault is one
+as well.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
+from runtime.cache.index import OWNER_UID
+from runtime.client.rest import Client
 from runtime.clock import Clock
-from runtime.conditions import set_condition
-from runtime.objects import ObjectKey
+from runtime.conditions import find_condition, set_condition
+from runtime.controller.reconciler import Request, Result
+from runtime.objects import JsonObject, ObjectKey, key_of
+from runtime.resourceversion import compare
 from trainer_operator.api.checkpoint import (
     VERIFY_ANNOTATION,
     Checkpoint,
@@ -23,102 +27,169 @@ from trainer_operator.api.checkpoint import (
     CheckpointStatus,
     Verification,
 )
-from trainer_operator.api.meta import Condition
+from trainer_operator.api.meta import API_VERSION, Condition
+from trainer_operator.api.resources import CHECKPOINTS
 from trainer_operator.checkpoint.prober import Candidate, Finding, choose, due_at, judge, pace
+from trainer_operator.checkpoint.reconciler import FRESH, OPEN, EventSink, Objects
 from trainer_operator.telemetry.metrics import TrainerMetrics
 from trainer_operator.topology.beat import DirectiveResult
-from trainer_operator.topology.members import Directive
+from trainer_operator.topology.members import Directive, MemberId, Members
 
+SOURCE = "scrub"
+"""Under which the members' table keeps our orders."""
 RECHECK = 30.0
-"""Seconds until we look again whether one that is due has its turn."""
+"""Seconds until we look again while a save is in flight, or a scrub runs; its answer wakes us sooner."""
 WITHOUT_AGENT = 600.0
 """The same while nobody could read it; agents that come wake us sooner."""
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
 """Between two tries at a store that is at fault."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class Scrubbed:
-    """What is known when a committed checkpoint is looked at."""
+class Prober:
+    """Has the checkpoints of each Trainer read in full, one after the other; its keys are those of Trainers.
 
-    key: ObjectKey
-    checkpoint: Checkpoint
-    siblings: Sequence[Mapping[str, Any]]
-    """All of the Trainer's Checkpoint objects, itself included."""
-    answers: Mapping[str, DirectiveResult]
-    """What agents answered to orders for this checkpoint, by id."""
-    has_agent: bool
-    """Whether an agent is there to do it."""
-    at_rest: bool
-    """Whether no member runs; then a pod would be started for it, so only what a user asks for is read."""
+    Guarantees: it changes the health of a checkpoint, never its state, and deletes nothing (PB1).
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What follows for a checkpoint: news for its status, an order, and when to look again."""
-
-    finding: Finding | None = None
-    order: Directive | None = None
-    wait: float | None = None
-
-
-class Scrubs:
-    """Plans scrubs; remembers only how often a store failed lately, which a new leader finds out again."""
-
-    def __init__(self, clock: Clock, metrics: TrainerMetrics) -> None:
-        self._clock = clock
-        self._tries: dict[ObjectKey, tuple[str, float]] = {}
-        """By checkpoint, the next try's id and when it may be made."""
+    def __init__(
+        self,
+        *,
+        client: Client,
+        checkpoints: Objects,
+        trainers: Objects,
+        members: Members,
+        events: EventSink,
+        clock: Clock,
+        metrics: TrainerMetrics,
+    ) -> None:
+        self._client, self._checkpoints, self._trainers = client, checkpoints, trainers
+        self._members, self._events, self._clock, self._metrics = members, events, clock, metrics
+        self._written: dict[ObjectKey, Mapping[str, Any]] = {}
+        """What we wrote, until the cache shows it."""
         self._due: dict[ObjectKey, datetime] = {}
+        """By Trainer, when the verification is due that waits longest; only while somebody could do it."""
+        self._tries: dict[ObjectKey, tuple[str, float]] = {}
+        """By Trainer, the id of the next try and when it may be made."""
         metrics.scrub_lag(self._lag)
 
-    def plan(self, seen: Scrubbed) -> Plan:
-        """Return what follows for a checkpoint now."""
-        status = seen.checkpoint.status
-        candidates = [_candidate(each) for each in seen.siblings if _state(each) == CheckpointState.COMMITTED]
-        own = _candidate(seen.checkpoint.dump())
-        candidates = [each for each in candidates if each.name != own.name] + [own]
+    async def reconcile(self, request: Request) -> Result | None:
+        """Make one pass over the checkpoints of one Trainer."""
+        trainer = self._trainers.get(request.key)
+        if trainer is None:
+            self._due.pop(request.key, None)
+            self._tries.pop(request.key, None)
+            return None
+        uid = trainer["metadata"]["uid"]
+        listed = [self._newest(each) for each in self._checkpoints.by_index(OWNER_UID, uid)]
+        committed = {each["metadata"]["name"]: each for each in listed if _is_kept(each)}
+        candidates = {name: _candidate(each) for name, each in committed.items()}
         now = self._clock.utcnow()
-        due = due_at(own, candidates)
-        if not seen.has_agent or (seen.at_rest and not own.is_asked):
-            self.forget(seen.key)
-            return Plan(wait=WITHOUT_AGENT)
-        self._due[seen.key] = due
-        if due > now:
-            self._tries.pop(seen.key, None)
-            return Plan(wait=(due - now).total_seconds())
-        base = _order_id(status)
-        mine = {name: each for name, each in seen.answers.items() if name.partition("#")[0] == base}
-        found = [judge(own.name, mine[name]) for name in sorted(mine, key=_try_of)]
-        done = next((each for each in found if each is not None and each.complete), None)
-        if done is not None:
-            self._tries.pop(seen.key, None)
-            return Plan(finding=done, wait=0.0)
-        last = next((each for each in reversed(found) if each is not None), None)
-        if choose(candidates, now) != own or any(map(_is_open, seen.siblings)):
-            return Plan(finding=last, wait=RECHECK)
-        order, wait = self._next_try(seen.key, base, len(mine))
-        if wait > 0:
-            return Plan(finding=last, wait=wait)
-        args = {"ckpt": status.id, "storeId": status.store_id or "", "bytesPerSecond": pace(candidates)}
-        return Plan(finding=last, order=Directive(order, "Scrub", args), wait=RECHECK)
+        chosen, executor = choose(candidates.values(), now), self._executor(uid)
+        if chosen is None or executor is None:
+            self._members.declare(uid, SOURCE, {})
+            self._due.pop(request.key, None)
+            if chosen is not None:
+                return Result(requeue_after=WITHOUT_AGENT)
+            due = min((due_at(each, candidates.values()) for each in candidates.values()), default=None)
+            return Result(requeue_after=(due - now).total_seconds()) if due is not None else None
+        self._due[request.key] = due_at(chosen, candidates.values())
+        order, wait = self._next_order(
+            request.key, uid, committed[chosen.name], rate=pace(candidates.values())
+        )
+        found = self._findings(uid, order.id, chosen.name)
+        if found and (found[-1].complete or _is_news(committed[chosen.name], found[-1])):
+            await self._keep(trainer, committed[chosen.name], found[-1])
+            if found[-1].complete:
+                self._members.declare(uid, SOURCE, {})
+                return Result(requeue_after=0)
+        is_saving = any(_state(each) in OPEN for each in listed)
+        ordered = {} if is_saving or wait > 0 else {executor: (order,)}
+        self._members.declare(uid, SOURCE, ordered)
+        return Result(requeue_after=wait or RECHECK)
 
-    def forget(self, key: ObjectKey) -> None:
-        """Forget a checkpoint that is not committed any more."""
-        self._tries.pop(key, None)
-        self._due.pop(key, None)
+    def _executor(self, uid: str) -> MemberId | None:
+        """Return the member whose agent reads: the first live one, in rank order."""
+        alive = [member for member, agent in self._members.view(uid).items() if agent.age < FRESH]
+        return min(alive, key=lambda m: ({"master": 0, "worker": 1}.get(m.role, 2), m.index), default=None)
 
-    def _next_try(self, key: ObjectKey, base: str, tries: int) -> tuple[str, float]:
-        """Return the id of the next try, and the seconds until it may be made."""
-        if tries == 0:
-            return base, 0.0
-        order, now = f"{base}#{tries}", self._clock.monotonic()
-        known, at = self._tries.get(key, ("", 0.0))
-        if known != order:
-            at = now + min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(tries - 1, 16))
-            self._tries[key] = order, at
-        return order, max(0.0, at - now)
+    def _answers(self, uid: str, base: str) -> dict[str, DirectiveResult]:
+        return {
+            name: answer
+            for agent in self._members.view(uid).values()
+            for name, answer in agent.results.items()
+            if name.partition("#")[0] == base
+        }
+
+    def _findings(self, uid: str, order: str, name: str) -> list[Finding]:
+        """Return what agents found for an order, whichever try it was; the last one counts."""
+        answers = self._answers(uid, order.partition("#")[0])
+        found = [judge(name, answers[each]) for each in sorted(answers, key=_try_of)]
+        known = [each for each in found if each is not None]
+        return sorted(known, key=lambda each: each.complete)
+
+    def _next_order(
+        self, trainer: ObjectKey, uid: str, obj: Mapping[str, Any], *, rate: int
+    ) -> tuple[Directive, float]:
+        """Return what is to be done next, and the seconds until it may be: a store that failed is given time."""
+        status, now = obj["status"], self._clock.monotonic()
+        last = _time(status.get("lastVerified"))
+        base = (
+            f"scrub:{status.get('id')}:{last:%Y%m%d%H%M%S}"
+            if last is not None
+            else f"scrub:{status.get('id')}:-"
+        )
+        failed = len(self._answers(uid, base))
+        args = {"ckpt": status.get("id"), "storeId": status.get("storeId") or "", "bytesPerSecond": rate}
+        if failed == 0:
+            return Directive(base, "Scrub", args), 0.0
+        name = f"{base}#{failed}"
+        known, at = self._tries.get(trainer, ("", 0.0))
+        if known != name:
+            at = now + min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failed - 1, 16))
+            self._tries[trainer] = name, at
+        return Directive(name, "Scrub", args), max(0.0, at - now)
+
+    async def _keep(self, trainer: Mapping[str, Any], obj: Mapping[str, Any], finding: Finding) -> None:
+        """Write what was found, then tell of it.
+
+        Raises: Conflict when the object changed meanwhile; the next pass finds the same answer.
+        """
+        checkpoint = Checkpoint.read(obj)
+        status = checkpoint.status.model_copy(deep=True)
+        apply(status, finding, generation=checkpoint.metadata.generation, now=self._clock.utcnow())
+        body = {**obj, "apiVersion": API_VERSION, "kind": "Checkpoint", "status": status.dump()}
+        stored = await self._client.replace(CHECKPOINTS, body, subresource="status")
+        self._written[key_of(stored)] = stored
+        namespace = checkpoint.metadata.namespace or ""
+        self._metrics.checkpoint_scrubbed(
+            namespace, finding.health, size=finding.bytes, repaired=finding.repaired
+        )
+        if not finding.event:
+            return
+        self._tell(stored, "Checkpoint", finding)
+        if finding.health is CheckpointHealth.CORRUPT:
+            self._tell(trainer, "Trainer", finding)
+
+    def _tell(self, obj: Mapping[str, Any], kind: str, finding: Finding) -> None:
+        about: JsonObject = {"apiVersion": API_VERSION, "kind": kind, "metadata": dict(obj["metadata"])}
+        self._events.event(about, type="Warning", reason=finding.event, message=finding.message)
+
+    def _newest(self, cached: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what we wrote ourselves while the cache is older."""
+        key = key_of(cached)
+        written = self._written.get(key)
+        if written is None:
+            return cached
+        metadata, ours = cached["metadata"], written["metadata"]
+        if (
+            ours["uid"] == metadata["uid"]
+            and compare(ours["resourceVersion"], metadata["resourceVersion"]) == 1
+        ):
+            return written
+        del self._written[key]
+        return cached
 
     def _lag(self) -> float:
         oldest = min(self._due.values(), default=None)
@@ -126,7 +197,7 @@ class Scrubs:
 
 
 def apply(status: CheckpointStatus, finding: Finding, *, generation: int | None, now: datetime) -> None:
-    """Put what was found into a status; the same again changes nothing but the time of a complete scrub."""
+    """Put what was found into a status."""
     status.health = finding.health
     if finding.complete:
         status.verified, status.last_verified = Verification.FULL, now
@@ -142,9 +213,12 @@ def apply(status: CheckpointStatus, finding: Finding, *, generation: int | None,
     status.conditions = tuple(Condition.read(entry) for entry in current)
 
 
-def _order_id(status: CheckpointStatus) -> str:
-    last = status.last_verified
-    return f"scrub:{status.id}:{last:%Y%m%d%H%M%S}" if last is not None else f"scrub:{status.id}:-"
+def _is_news(obj: Mapping[str, Any], finding: Finding) -> bool:
+    """Whether the status does not say so yet."""
+    status = obj["status"]
+    known = find_condition(status.get("conditions"), "Verified") or {}
+    told = (status.get("health"), known.get("reason"), known.get("message"))
+    return told != (finding.health, finding.reason, finding.message)
 
 
 def _try_of(name: str) -> int:
@@ -153,13 +227,13 @@ def _try_of(name: str) -> int:
 
 
 def _candidate(obj: Mapping[str, Any]) -> Candidate:
-    metadata, status = obj["metadata"], obj.get("status") or {}
+    metadata, status = obj["metadata"], obj["status"]
     committed = _time(status.get("committedAt")) or _time(metadata.get("creationTimestamp"))
     read = status.get("lastVerified") if status.get("verified") == Verification.FULL else None
     size = status.get("bytes")
     return Candidate(
         name=metadata["name"],
-        committed_at=committed or datetime.fromisoformat("1970-01-01T00:00:00+00:00"),
+        committed_at=committed or _LONG_AGO,
         read_at=_time(read),
         asked_at=_time((metadata.get("annotations") or {}).get(VERIFY_ANNOTATION)),
         corrupt=status.get("health") == CheckpointHealth.CORRUPT,
@@ -167,13 +241,15 @@ def _candidate(obj: Mapping[str, Any]) -> Candidate:
     )
 
 
-def _state(obj: Mapping[str, Any]) -> str | None:
+def _state(obj: Mapping[str, Any]) -> CheckpointState | None:
     found = (obj.get("status") or {}).get("state")
-    return str(found) if found is not None else None
+    return CheckpointState(found) if found in set(CheckpointState) else None
 
 
-def _is_open(obj: Mapping[str, Any]) -> bool:
-    return _state(obj) in {None, CheckpointState.PENDING, CheckpointState.STAGING}
+def _is_kept(obj: Mapping[str, Any]) -> bool:
+    """Whether it is committed, and not about to be deleted."""
+    is_leaving = obj["metadata"].get("deletionTimestamp") or (obj.get("status") or {}).get("markedAt")
+    return _state(obj) is CheckpointState.COMMITTED and not is_leaving
 
 
 def _time(value: object) -> datetime | None:

@@ -10,10 +10,10 @@ from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from trainer_operator.api.checkpoint import CheckpointHealth
 from trainer_operator.api.status import TrainerStatus
 
 Ending = Literal["committed", "aborted", "collected"]
-Health = Literal["healthy", "degraded", "corrupt", "unknown"]
 BEATS = ("accepted", "older", "malformed", "unauthenticated", "refused", "too fast", "too slow", "not ready")
 
 
@@ -109,9 +109,11 @@ class TrainerMetrics:
         if outcome == "committed":
             self._checkpoint_bytes.labels(namespace).inc(size)
 
-    def checkpoint_scrubbed(self, namespace: str, health: Health, *, size: int, repaired: int) -> None:
+    def checkpoint_scrubbed(
+        self, namespace: str, health: CheckpointHealth, *, size: int, repaired: int
+    ) -> None:
         """Count a scrub whose result was stored (PB6)."""
-        self._scrubs.labels(namespace, health).inc()
+        self._scrubs.labels(namespace, health.lower()).inc()
         self._scrubbed_bytes.labels(namespace).inc(size)
         self._repaired.labels(namespace).inc(repaired)
 
