@@ -23,7 +23,7 @@ from urllib.request import urlopen
 from benchmarks.stock import peers, published
 from benchmarks.stock.arm import BenchCluster, Broken
 from benchmarks.stock.peers import Peer
-from trainer_operator.devcluster.errors import KubectlFailed
+from trainer_operator.devcluster.errors import ClusterFault, KubectlFailed
 from trainer_operator.devcluster.ports import LOOPBACK
 from trainer_operator.devcluster.process import Process
 
@@ -53,10 +53,14 @@ class GoOperator:
     async def render(
         self, cluster: BenchCluster, source: str, overlay: str, *, without: Sequence[str] = ()
     ) -> list[published.Object]:
-        """Return what the peer publishes under this folder of its module.
+        """Return what the peer publishes under this folder of its module; builds the peers where they are missing.
 
         Raises: Broken.
         """
+        try:
+            peers.ensure()  # all, since they share Go's build cache, which is deleted after the last
+        except ClusterFault as fault:
+            raise Broken(str(fault)) from fault
         kept = peers.files(self.peer) / source
         scratch = cluster.folder / f"{self.peer.program}-manifests"
         try:

@@ -8,89 +8,36 @@ recovery, except where many pods fail at once.
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from benchmarks.result import Column, Scale
-from benchmarks.stock.arm import NAMESPACE, Broken
 from benchmarks.stock.audit import Tail
-from benchmarks.stock.cluster import KWOK_LABEL, KWOK_USER
-from benchmarks.stock.recovery import Mark, Pod, pods_of, replacements, seconds, victims
+from benchmarks.stock.cluster import KWOK_USER
+from benchmarks.stock.injections import (
+    PODS_PER_JOB,
+    Injection,
+    delete,
+    evict,
+    fail,
+    kill_operator,
+    lose_node,
+    pods_by_job,
+    started,
+)
+from benchmarks.stock.recovery import Pod, replacements, seconds, victims
 from benchmarks.stock.scenario import Group, Outcome, Room
+from benchmarks.stock.scenarios.crashloop import CrashLoop
 from benchmarks.stock.spread import percentile
 from runtime.tasks import run_all
 
 __all__ = ["Failure", "groups"]
 
-PODS_PER_JOB = 4
-_PODS = f"api/v1/namespaces/{NAMESPACE}/pods"
-_MERGE = "application/merge-patch+json"
 _POLL = 0.05  # seconds; the audit log is the clock, so a slow look costs no accuracy
-_START_PATIENCE = 120.0
 _PATIENCE = 60.0
-_NODE_PATIENCE = (
-    420.0  # unreachable after 50 s, tolerated for 300 s, grace of 30 s: what Kubernetes' defaults add up to
-)
-
-Injection = Callable[[Room, Pod], Coroutine[Any, Any, Mark]]
-
-
-async def fail(room: Room, pod: Pod) -> Mark:
-    """Say what a node says when a pod's container was killed and may not be restarted in place.
-
-    The times matter: the Job controller counts its backoff from them.
-    """
-    now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    terminated = {"exitCode": 137, "reason": "Error", "startedAt": now, "finishedAt": now}
-    statuses = [
-        {
-            "name": name,
-            "image": "",
-            "imageID": "",
-            "ready": False,
-            "restartCount": 0,
-            "state": {"terminated": terminated},
-        }
-        for name in pod.containers
-    ]
-    conditions = [
-        {"type": name, "status": "False", "lastTransitionTime": now} for name in ("Ready", "ContainersReady")
-    ]
-    status = {"phase": "Failed", "containerStatuses": statuses, "conditions": conditions}
-    await room.cluster.request("PATCH", f"{_PODS}/{pod.name}/status", {"status": status}, content_type=_MERGE)
-    return Mark("patch", "pods/status", pod.name)
-
-
-async def delete(room: Room, pod: Pod) -> Mark:
-    """Delete a pod as `kubectl delete` does."""
-    await room.cluster.request("DELETE", f"{_PODS}/{pod.name}")
-    return Mark("delete", "pods", pod.name)
-
-
-async def evict(room: Room, pod: Pod) -> Mark:
-    """Evict a pod as `kubectl drain` does."""
-    metadata = {"name": pod.name, "namespace": NAMESPACE}
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
-    await room.cluster.request("POST", f"{_PODS}/{pod.name}/eviction", body)
-    return Mark("create", "pods/eviction", pod.name)
-
-
-async def lose_node(room: Room, pod: Pod) -> Mark:
-    """Have kwok forget a pod's node: heartbeats end, and what is deleted on it stays."""
-    change = {"metadata": {"labels": {KWOK_LABEL: "lost"}}}
-    await room.cluster.request("PATCH", f"api/v1/nodes/{pod.node}", change, content_type=_MERGE)
-    return Mark("patch", "nodes", pod.node)
-
-
-async def kill_operator(room: Room, pod: Pod) -> Mark:
-    """Kill the operator, fail a pod while it is gone, and start it again as its Deployment would."""
-    await room.arm.kill()
-    mark = await fail(room, pod)
-    await room.arm.start(room.cluster)
-    return mark
+_NODE_PATIENCE = 420.0
+"""More than Kubernetes' defaults add up to: unreachable after 50 s, tolerated for 300 s, 30 s of grace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +69,7 @@ class Failure:
         """
         names = [f"{self.name}-{number}" for number in range(self.jobs)]
         room.say(f"starting {self.jobs} jobs")
-        pods = await _started(room, names)
+        pods = await started(room, names)
         chosen = (
             victims([pod for name in names for pod in pods[name]], share=self.share)
             if self.share
@@ -145,7 +92,7 @@ class Failure:
     async def _fail(self, room: Room, failing: Sequence[Pod]) -> tuple[list[float], int] | None:
         """Return how long each job took and how many pods were started; None when it took too long."""
         tail = Tail(room.cluster.audit_log)
-        before = await _pods(room, {pod.job for pod in failing})
+        before = await pods_by_job(room, {pod.job for pod in failing})
         known = {pod.uid for found in before.values() for pod in found}
         nodes = {pod.node for pod in failing} if self.inject is lose_node else set()
         lost = {pod.uid for found in before.values() for pod in found if pod.node in nodes}
@@ -153,7 +100,7 @@ class Failure:
         deadline = time.monotonic() + self.patience
         marks = await run_all(*(self.inject(room, pod) for pod in failing))
         while True:
-            after = await _pods(room, before)
+            after = await pods_by_job(room, before)
             fresh = {
                 job: replacements(found, size=PODS_PER_JOB, lost=lost, before=known)
                 for job, found in after.items()
@@ -228,34 +175,6 @@ def groups(scale: Scale) -> tuple[Group, ...]:
         patience=_NODE_PATIENCE,
     )
     skipped: Mapping[str, str] = {"raw": "nobody replaces a pod"}
-    found = (Group("failures", (*single, mass), skipped), Group("operator-killed", (killed,), skipped))
+    loop = CrashLoop(60 if is_full else 20)
+    found = (Group("failures", (*single, mass, loop), skipped), Group("operator-killed", (killed,), skipped))
     return (*found, Group("node-lost", (node,), skipped)) if is_full else found
-
-
-async def _started(room: Room, names: Sequence[str]) -> dict[str, list[Pod]]:
-    """Submit jobs and return their pods once all of them run.
-
-    Raises: Broken when they do not.
-    """
-    arm = room.arm
-    bodies = [arm.job(name, pods=PODS_PER_JOB) for name in names]
-    await run_all(*(room.cluster.request("POST", arm.job_resource, body) for body in bodies))
-    deadline = time.monotonic() + _START_PATIENCE
-    while True:
-        pods = await _pods(room, names)
-        running = sum(pod.is_running for found in pods.values() for pod in found)
-        if running == PODS_PER_JOB * len(names):
-            return pods
-        if time.monotonic() > deadline:
-            raise Broken(f"{running} of {PODS_PER_JOB * len(names)} pods ran after {_START_PATIENCE:.0f} s")
-        await asyncio.sleep(_POLL)
-
-
-async def _pods(room: Room, jobs: Collection[str]) -> dict[str, list[Pod]]:
-    """Return the pods of these jobs."""
-    label = room.arm.pod_label
-    found = pods_of(
-        await room.cluster.request("GET", f"{_PODS}?labelSelector={label}%20in%20({','.join(sorted(jobs))})"),
-        label=label,
-    )
-    return {job: [pod for pod in found if pod.job == job] for job in jobs}

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.result import Scale
 from benchmarks.stock.scenario import Room
+from benchmarks.stock.scenarios.crashloop import CrashLoop
 from benchmarks.stock.scenarios.failures import groups
 
 POD_FAILED = groups(Scale.QUICK)[0].scenarios[0]
@@ -50,16 +51,16 @@ class StandIn:
         self.log("patch", "admin", name)
         if self.replaces:
             job, _, number = name.rpartition("-")
-            self.log("create", "operator", name, what="pods")
+            self.log("create", "bench:operator", name, what="pods", job=job)
             self.create(job, number)
             self.log("patch", "kwok", name)
         else:
             self.pods[name]["status"]["phase"] = "Failed"
 
-    def log(self, verb, user, name, *, what="pods/status"):
+    def log(self, verb, user, name, *, what="pods/status", job=""):
         self.now += 1
         resource, _, subresource = what.partition("/")
-        at = f"2026-01-01T00:00:{self.now:02}.000000Z"
+        at = f"2026-01-01T00:{self.now // 60:02}:{self.now % 60:02}.000000Z"
         event = {
             "kind": "Event",
             "stage": "ResponseComplete",
@@ -72,6 +73,7 @@ class StandIn:
                 "name": name,
             },
             "responseStatus": {"code": 200},
+            "requestObject": {"metadata": {"labels": {"job": job}}},
             "requestReceivedTimestamp": at,
             "stageTimestamp": at,
         }
@@ -90,6 +92,12 @@ async def test_job_that_stays_broken_is_said_to_be_and_has_no_figure(tmp_path):
     outcome = await dataclasses.replace(POD_FAILED, patience=0.2).run(Room(room, room))
     assert set(outcome.figures.values()) == {None}
     assert outcome.notes == {"median": "not whole 0 s after failure 1 of 2"}
+
+
+async def test_crash_loop_counts_what_the_operator_started_and_asked_for(tmp_path):
+    room = StandIn(tmp_path, replaces=True)
+    outcome = await CrashLoop(duration=0.0).run(Room(room, room))
+    assert outcome.figures == {"restarts": 1, "requests": 1}
 
 
 @pytest.mark.parametrize("scale", Scale)
