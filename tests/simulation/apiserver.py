@@ -70,9 +70,25 @@ class Api:
 
         def effect():
             found = self._existing(resource, key)
+            if isinstance(body, list):
+                return self._patch_finalizers(resource, found, body)
             return self.log.put(resource, {**found, "status": {**found.get("status", {}), **body["status"]}})
 
-        return self._write(f"patch {subresource}", resource, name, effect=effect)
+        return self._write(f"patch {subresource or 'finalizers'}", resource, name, effect=effect)
+
+    def _patch_finalizers(self, resource, found, body):
+        """Add or remove the one that the patch names; an object that is being deleted goes with its last one."""
+        metadata, change = found["metadata"], body[-1]
+        present = list(metadata.get("finalizers") or ())
+        if change["op"] == "add":
+            present += change["value"] if isinstance(change["value"], list) else [change["value"]]
+        else:
+            del present[int(change["path"].rpartition("/")[2])]
+        metadata["finalizers"] = present
+        if not present and metadata.get("deletionTimestamp"):
+            self.log.delete(resource, key_of(found))
+            return found
+        return self.log.put(resource, found)
 
     async def delete(self, resource, name, namespace=None, *, propagation=None, grace_seconds=None, uid=None):
         key = ObjectKey(namespace or "", name)

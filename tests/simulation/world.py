@@ -26,6 +26,7 @@ from trainer_operator.topology.beat import Ack, Beat, DirectiveResult, Exit
 from trainer_operator.topology.forest import Forest
 from trainer_operator.topology.members import MemberId, Members
 from trainer_operator.trainer.apply import Applier
+from trainer_operator.trainer.deletions import DeletionReconciler
 from trainer_operator.trainer.janitors import JanitorReconciler
 from trainer_operator.trainer.nodes import NodeLeases
 from trainer_operator.trainer.ranges import parse_members
@@ -113,6 +114,17 @@ class Operator:
             clock=clock,
             settings=settings,
             authority=lambda: "PEM",
+        )
+        self.deletion = DeletionReconciler(
+            client=api,
+            trainers=self.trainers,
+            checkpoints=self.checkpoints,
+            pods=self.pods,
+            members=self.members,
+            events=self.events,
+            clock=clock,
+            call_janitor=lambda key: None,
+            namespace_ends=self.janitor.is_refused,
         )
 
 
@@ -285,6 +297,9 @@ class Training:
         return ""
 
     def _store(self, args):
+        if args["op"] == "purge":
+            self.collected |= set(self.store)
+            return {"deleted": len(self.store), "left": []}
         ckpt = args["ckpt"]
         if args["op"] == "collect":
             self.collected.add(ckpt)
@@ -450,7 +465,12 @@ async def one_pass(world, operators):
     """Reconcile everything once; a process that died is followed by another."""
     operator = operators[-1]
     keys = [(operator.checkpoint, key_of(checkpoint)) for checkpoint in world.checkpoints()]
-    for reconciler, key in [(operator.trainer, KEY), *keys, (operator.janitor, KEY)]:
+    for reconciler, key in [
+        (operator.trainer, KEY),
+        *keys,
+        (operator.deletion, KEY),
+        (operator.janitor, KEY),
+    ]:
         try:
             await reconciler.reconcile(request(key))
         except RuntimeFault:

@@ -7,6 +7,7 @@ from typing import Any, Dict, Mapping
 
 from trainer_operator.agent import collection, index, store
 from trainer_operator.agent.backends import Home
+from trainer_operator.agent.purge import purge
 from trainer_operator.agent.store import CheckpointDir, Decision
 
 
@@ -30,10 +31,14 @@ def run(home: Home, args: Mapping[str, Any]) -> Dict[str, Any]:
     Raises: OperationFailed, BadArguments, StoreError.
     """
     operation = text(args, "op")
-    where = CheckpointDir(home, text(args, "ckpt"))
-    if operation not in ("decide", "collect", "verify"):
-        raise BadArguments("op is %r; known are decide, collect, verify" % operation[:32])
+    if operation not in ("decide", "collect", "verify", "purge"):
+        raise BadArguments("op is %r; known are decide, collect, verify, purge" % operation[:32])
     expected = str(args.get("storeId") or "")
+    if operation == "purge":
+        if expected:
+            store.identify(home, expected=expected)
+        return purge(home)
+    where = CheckpointDir(home, text(args, "ckpt"))
     if operation == "decide":
         store_id = store.identify(home, expected=expected)
         return {**_decide(where, args), "storeId": store_id}

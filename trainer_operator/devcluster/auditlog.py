@@ -50,7 +50,8 @@ class AuditEvent(msgspec.Struct, frozen=True, rename="camel"):
     request_uri: str = msgspec.field(name="requestURI", default="")
     object_ref: Target = Target()
     response_status: Outcome = Outcome()
-    request_object: JsonBody | None = None
+    request_object: JsonBody | list[Any] | None = None
+    """What was sent; a list is a JSON patch."""
     response_object: JsonBody | None = None
     request_received_timestamp: dt.datetime | None = None
     stage_timestamp: dt.datetime | None = None

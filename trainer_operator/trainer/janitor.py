@@ -85,7 +85,8 @@ def janitor_manifest(trainer: Trainer, settings: Settings) -> dict[str, Any]:
             "name": names.pod_name(trainer.metadata.name, JANITOR.role, JANITOR.index),
             "namespace": trainer.metadata.namespace,
             "labels": names.pod_labels(trainer.metadata.name, JANITOR.role, JANITOR.index),
-            "ownerReferences": [owner_reference(trainer)],
+            # A deletion in the foreground would take it away before it has deleted the checkpoints.
+            "ownerReferences": [{**owner_reference(trainer), "blockOwnerDeletion": False}],
         },
         "spec": {
             "restartPolicy": "Never",

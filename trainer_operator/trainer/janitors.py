@@ -72,6 +72,11 @@ class JanitorReconciler:
         self._authority = authority
         self._past: dict[str, _Past] = {}
         self._uids: dict[ObjectKey, str] = {}
+        self._refused: set[str] = set()
+
+    def is_refused(self, uid: str) -> bool:
+        """Whether no janitor can be made for this Trainer any more: its namespace is being deleted (EC7)."""
+        return uid in self._refused
 
     async def reconcile(self, request: Request) -> Result | None:
         """Make one pass over one Trainer."""
@@ -116,6 +121,7 @@ class JanitorReconciler:
     def _forget(self, uid: str) -> None:
         self._members.drop(janitor_of(uid))
         self._past.pop(uid, None)
+        self._refused.discard(uid)
 
     def _pod(self, uid: str) -> PodView | None:
         mine = (
@@ -142,6 +148,7 @@ class JanitorReconciler:
             except ApiError as error:
                 if not error.has_cause("NamespaceTerminating"):
                     raise
+                self._refused.add(trainer.metadata.uid)
                 _log.info("no janitor in a namespace that is being deleted", namespace=namespace)
         elif move.act == "delete" and pod is not None:
             try:

@@ -28,6 +28,15 @@ _BY_REASON: Mapping[tuple[str, str], str] = {
         "CheckpointHealthy",
         "NoRights",
     ): "check the keys in the Secret, or the volume's mode and the pod's user",
+    (
+        "CheckpointsDeleted",
+        "StoreFails",
+    ): "mend the store, or set spec.checkpoint.retainOnDelete to true, which keeps them and lets {name} go",
+    (
+        "CheckpointsDeleted",
+        "Deleting",
+    ): "nothing; setting spec.checkpoint.retainOnDelete to true keeps them and lets {name} go",
+    ("CheckpointsDeleted", "MembersEnd"): "nothing: it goes on once they have ended",
     ("CheckpointHealthy", "Full"): "free space in the store, or raise its quota",
     (
         "Succeeded",

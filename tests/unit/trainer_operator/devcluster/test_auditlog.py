@@ -85,3 +85,10 @@ def test_an_event_says_who_did_what_and_how_it_ended():
 def test_an_event_about_no_object_is_told_by_its_address():
     event = parse(b'{"verb": "get", "requestURI": "/healthz", "stage": "ResponseComplete"}\n')
     assert "/healthz" in str(event)
+
+
+def test_a_json_patch_is_a_list():
+    event = parse(
+        line("patch", requestObject=[{"op": "add", "path": "/metadata/finalizers", "value": ["x"]}])
+    )
+    assert event.request_object[0]["op"] == "add"

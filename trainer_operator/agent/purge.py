@@ -1,0 +1,47 @@
+"""The end of all checkpoints of a deleted Trainer (CS12).
+
+All are buried before the first chunk goes, so that no chunk is spared for one that goes next. DECISION and tombstone
+of each stay, as after any collection: a decider that was held up must find them (DE4).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List
+
+from trainer_operator.agent import collection, store
+from trainer_operator.agent.backends import Home, NotFound
+from trainer_operator.agent.records import Malformed
+from trainer_operator.agent.store import CheckpointDir
+
+
+def purge(home: Home) -> Dict[str, Any]:
+    """Abort what is undecided, delete the data of all, and return how many objects went and which ids were left.
+
+    Guarantees: repeatable from any point; left are ids that have no INTENT or a DECISION that cannot be read, since
+    they are not ours or of a newer version (GC7).
+    Raises: StoreError when the store does not answer.
+    """
+    left: List[str] = []
+    mine: List[CheckpointDir] = []
+    for ckpt in store.ids(home):
+        where = CheckpointDir(home, ckpt)
+        if _is_decided(where):
+            mine.append(where)
+        else:
+            left.append(ckpt)
+    for where in mine:
+        store.bury(where)
+    return {"deleted": sum(collection.collect(where) for where in mine), "left": left[:64]}
+
+
+def _is_decided(where: CheckpointDir) -> bool:
+    """Whether it has a DECISION, which an attempt that was begun gets now (PB5)."""
+    try:
+        if store.read_decision(where) is not None:
+            return True
+        where.store.get_range(where.record("INTENT"), start=0, length=1)
+    except (Malformed, NotFound):
+        return False
+    step, epoch = store.step_of(where.ckpt), int(where.ckpt.split("-")[1][1:])
+    store.decide_abort(where, step=step, epoch=epoch, reason="TrainerDeleted", nonce="%s-purge" % where.ckpt)
+    return True
