@@ -84,6 +84,7 @@ class Agent:
             conversation=self._conversation,
             open_home=open_home,
             is_saving=self._is_saving,
+            log=self._log,
         )
         self._fence = self._make_fence(clock)
         self._link = self._make_link(clock)

@@ -1,6 +1,6 @@
 """The conversation with the training process: what it says becomes state, what it is told becomes orders.
 
-    SDK -> agent   hello, step, phase, epoch, psepoch, accepted, past, saved, done
+    SDK -> agent   hello, step, phase, epoch, psepoch, accepted, past, saved, damaged, done
     agent -> SDK   checkpoint, pause, resume, updateps
 
 A checkpoint is asked for, accepted or refused as past, then saved: the process hands over a packed file in the spool
@@ -35,6 +35,8 @@ class Conversation:
         self._lock = threading.Lock()
         self._asked: Dict[str, Tuple[SaveOrder, str]] = {}
         self.can_dump = False
+        self.start = ""
+        """Id of the directive that the process was started by."""
         self.server = SdkServer(socket_path, on_message=self._take)
 
     # -- towards the process
@@ -115,6 +117,8 @@ class Conversation:
             self._answered(str(message["ckpt"]), past=kind == "past", step=int(message.get("step", 0)))
         elif kind == "saved":
             self._saved(str(message["ckpt"]), str(message["path"]))
+        elif kind == "damaged":
+            self._damaged(str(message["ckpt"]), str(message["error"]))
         elif kind == "done":
             self._state.entered("done")
 
@@ -134,6 +138,11 @@ class Conversation:
             self._state.add_result(Result(directive, False, {"step": step}, "past"))
         else:
             self._saver.fail(order, "the process was already at step %d" % step)
+
+    def _damaged(self, ckpt: str, error: str) -> None:
+        """Take the start for refused: what it was to begin from does not match its hashes (RS2)."""
+        if self.start:
+            self._state.add_result(Result(self.start, False, {"ckpt": ckpt}, "restore: %s" % error))
 
     def _saved(self, ckpt: str, path: str) -> None:
         with self._lock:

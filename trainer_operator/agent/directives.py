@@ -31,7 +31,7 @@ class Executor:
     """Carries out directives.
 
     Guarantees: an id is carried out at most once; each that is carried out gets a result, also when it is malformed
-    or of an unknown kind.
+    or of an unknown kind. A start that its store keeps from happening is not carried out yet, and is asked for again.
     """
 
     def __init__(
@@ -43,9 +43,10 @@ class Executor:
         conversation: Conversation,
         open_home: OpenHome,
         is_saving: Callable[[], bool],
+        log: Callable[[str], None],
     ) -> None:
         self._settings, self._state, self._open_home = settings, state, open_home
-        self._is_saving = is_saving
+        self._is_saving, self._log = is_saving, log
         self._launcher, self._conversation = launcher, conversation
         self._lock = threading.Lock()
         self._taken: Set[str] = set()
@@ -91,6 +92,10 @@ class Executor:
         except OperationFailed as error:
             return Result(directive.id, False, error.value, str(error))
         except StoreError as error:
+            if directive.kind == "Go":  # the store is at fault, not the checkpoint: the next reply asks again
+                self._log("the start waits for the store: %s" % error.told)
+                self._let_repeat(directive)
+                return None
             return Result(directive.id, False, None, error.told)
         except (BadArguments, OSError, TypeError, ValueError) as error:
             return Result(directive.id, False, None, str(error) or type(error).__name__)
@@ -102,14 +107,17 @@ class Executor:
             result = self.execute(directive)
             if result is not None:
                 self._state.add_result(result)
-            with self._lock:
-                if result is not None:
-                    self._taken.discard(directive.id)
+                self._let_repeat(directive)
+
+    def _let_repeat(self, directive: Directive) -> None:
+        with self._lock:
+            self._taken.discard(directive.id)
 
     def _prepare(self, directive: Directive) -> Any:
         return self._launcher.prepare(whole(directive.args, "epoch"))
 
     def _go(self, directive: Directive) -> Any:
+        self._conversation.start = directive.id
         return self._launcher.go(directive.args)
 
     def _checkpoint(self, directive: Directive) -> Any:

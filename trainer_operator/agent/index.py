@@ -18,7 +18,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 from trainer_operator.agent import packed as packed_files
 from trainer_operator.agent import store
-from trainer_operator.agent.backends import StoreError, every_entry
+from trainer_operator.agent.backends import Passing, StoreChanged, StoreError, every_entry
 from trainer_operator.agent.parallel import each
 from trainer_operator.agent.records import Malformed, dump_record, parse_record
 from trainer_operator.agent.store import CheckpointDir
@@ -104,7 +104,7 @@ def parse(raw: bytes) -> Index:
 def check_restorable(where: CheckpointDir, shard: Optional[int]) -> store.Decision:
     """Check that a checkpoint exists (CK1) and that one copy of the shard is there with the right sizes.
 
-    Raises: NotRestorable.
+    Raises: NotRestorable; StoreChanged, NoRights, Passing: the store is at fault, which says nothing of the checkpoint.
     """
     decision = require_committed(where)
     if shard is not None:
@@ -113,6 +113,8 @@ def check_restorable(where: CheckpointDir, shard: Optional[int]) -> store.Decisi
             try:
                 index = read_index(where, shard, copy, sha256=sha256)
                 check_stored(where, copy, index.chunks())
+            except Passing:
+                raise
             except StoreError as error:
                 problems.append("copy %d: %s" % (copy, error))
             else:
@@ -127,7 +129,7 @@ def check_restorable(where: CheckpointDir, shard: Optional[int]) -> store.Decisi
 def read_shard(where: CheckpointDir, shard: int) -> Tuple[Index, Dict[str, bytearray]]:
     """Read one shard from the first copy whose every chunk matches its hash.
 
-    Raises: NotRestorable when no copy does.
+    Raises: NotRestorable when no copy does; StoreChanged, NoRights, Passing when the store is at fault.
     """
     decision = require_committed(where)
     problems = []
@@ -135,6 +137,8 @@ def read_shard(where: CheckpointDir, shard: int) -> Tuple[Index, Dict[str, bytea
         try:
             index = read_index(where, shard, copy, sha256=sha256)
             return index, {tensor.name: _read_tensor(where, copy, tensor.chunks) for tensor in index.tensors}
+        except Passing:
+            raise
         except StoreError as error:
             problems.append("copy %d: %s" % (copy, error))
     raise NotRestorable(
@@ -168,32 +172,24 @@ def shard_for(shards: Iterable[int], *, role: str, rank: int) -> int:
 def require_committed(where: CheckpointDir) -> store.Decision:
     """Return the decision of a checkpoint that exists (CK1).
 
-    Raises: NotRestorable.
+    Raises: NotRestorable; StoreChanged when the store has no id, so that it is another one (PB4, CK7); NoRights, Passing.
     """
     try:
         decision = store.read_decision(where)
-    except StoreError as error:
+    except Malformed as error:
         raise NotRestorable("the DECISION of %s cannot be read: %s" % (where.ckpt, error)) from error
     if decision is None:
-        raise NotRestorable("%s has no DECISION%s" % (where.ckpt, _doubt(where)))
+        if not store.store_id(where.home):
+            raise StoreChanged(
+                "%s has no DECISION, and %s no STORE record: is it the store that was used before?"
+                % (where.ckpt, where.store.address)
+            )
+        raise NotRestorable("%s has no DECISION" % where.ckpt)
     if not decision.committed:
         raise NotRestorable("%s was aborted: %s" % (where.ckpt, decision.reason or "no reason given"))
     if store.is_collected(where):
         raise NotRestorable("%s has a tombstone; its content is being deleted" % where.ckpt)
     return decision
-
-
-def _doubt(where: CheckpointDir) -> str:
-    """Say that the store may be the wrong one, if it looks like that (PB4, CK7)."""
-    try:
-        known = store.store_id(where.home)
-    except StoreError:
-        known = ""
-    return (
-        ""
-        if known
-        else "; %s has no STORE record: is it the store that was used before?" % where.store.address
-    )
 
 
 def read_index(where: CheckpointDir, shard: int, copy: int, *, sha256: str) -> Index:

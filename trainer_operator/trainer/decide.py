@@ -46,6 +46,10 @@ class Decision:
     """Why members went down, in one word."""
 
 
+DAMAGED = "restore: "
+"""How an agent begins when it refuses to start from a checkpoint; with other words it says nothing of that."""
+
+
 def is_ours(trainer: Trainer) -> bool:
     """Whether this operator manages the Trainer; `managedBy` of another leaves it untouched (TR36)."""
     return trainer.spec.managed_by in {None, "", MANAGER}
@@ -151,8 +155,8 @@ def _restores(draft: Draft) -> None:
     for member in membership.members_of(draft):
         agent = membership.live(draft, member)
         result = agent.results.get(go_id(draft.status, member)) if agent is not None else None
-        if result is not None and not result.ok:
-            refused[member] = (result.error or "refused")[:256]
+        if result is not None and not result.ok and (result.error or "").startswith(DAMAGED):
+            refused[member] = (result.error or "")[len(DAMAGED) : 256]
     if refused:
         membership.restore_failed(draft, refused)
 

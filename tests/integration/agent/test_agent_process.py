@@ -138,7 +138,7 @@ def test_the_process_binds_the_port_that_was_reserved(operator, start_agent):
 
 
 def test_a_checkpoint_is_written_while_training_goes_on_and_restored_with_its_hash(operator, start_agent):
-    """CS2, QR3, RS2; a pause holds the process at the step until Resume."""
+    """CS2, QR3, RS2, PB4; a store that is away keeps it from starting, damage refuses the start; a pause holds the process at the step until Resume."""
     agent = start_agent("worker", 0, loop(100000))
     operator.result(begin(operator))
     operator.wait(lambda: operator.beat("worker-0").get("step", 0) > 5)
@@ -169,8 +169,28 @@ def test_a_checkpoint_is_written_while_training_goes_on_and_restored_with_its_ha
 
     checked = operator.result(operator.want("worker-0", "verify", "Store", op="verify", ckpt=ckpt))
     assert checked["value"]["ok"]
-    next((agent.folder.parent / "store" / "ckpt" / ckpt / "c0").glob("*/*")).write_bytes(b"")
-    refused = operator.result(begin(operator, 3, restore={"ckpt": ckpt, "step": step}, restoreStep=step))
+    chunk = next((agent.folder.parent / "store" / "ckpt" / ckpt / "c0").glob("*/*"))
+    content = chunk.read_bytes()
+    chunk.write_bytes(bytes([content[0] ^ 1]) + content[1:])  # of the right size: only who reads it sees it
+    read = begin(operator, 3, restore={"ckpt": ckpt, "step": step}, restoreStep=step)
+    operator.wait(lambda: not operator.result(read)["ok"])
+    assert operator.result(read)["error"].startswith("restore: shard 0")
+    assert wait_proc(operator, "exited", 60)["exit"]["code"] == 1
+
+    root, away = agent.folder.parent, agent.folder.parent / "away"
+    away.mkdir()
+    for name in ("store", "STORE"):
+        (root / name).rename(away / name)
+    waiting = begin(operator, 4, restore={"ckpt": ckpt, "step": step}, restoreStep=step)
+    wait_until(lambda: "the start waits for the store: StoreChanged: " in agent.log)
+    assert operator.beat("worker-0")["proc"] == "none"
+    for name in ("store", "STORE"):
+        (away / name).rename(root / name)
+    chunk.write_bytes(content)
+    assert operator.result(waiting)["ok"]
+
+    chunk.write_bytes(b"")
+    refused = operator.result(begin(operator, 5, restore={"ckpt": ckpt, "step": step}, restoreStep=step))
     assert not refused["ok"]
     assert refused["error"].startswith("restore: shard 0")
     assert refused["value"] == {"ckpt": ckpt}

@@ -15,7 +15,7 @@ import time
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from trainer_operator.agent import index, ring, store
-from trainer_operator.agent.backends import OpenHome, StoreError
+from trainer_operator.agent.backends import OpenHome
 from trainer_operator.agent.conversation import Conversation
 from trainer_operator.agent.lastwords import fingerprint, redact
 from trainer_operator.agent.launcher.environment import child_environment
@@ -207,7 +207,7 @@ class Launcher:
     def _check_restore(self, args: Mapping[str, Any]) -> None:
         """Refuse to start from a checkpoint that does not exist or is not whole.
 
-        Raises: OperationFailed.
+        Raises: OperationFailed; StoreError when the store is at fault and not the checkpoint.
         """
         restore = args.get("restore")
         if not isinstance(restore, Mapping):
@@ -221,7 +221,7 @@ class Launcher:
                 rank = whole(args, "rank", default=0)
                 shard = index.shard_for(decision.shards, role=identity.role, rank=rank)
                 index.check_restorable(where, shard)
-        except StoreError as error:
+        except index.NotRestorable as error:
             raise OperationFailed("restore: %s" % error, {"ckpt": ckpt}) from error
 
 

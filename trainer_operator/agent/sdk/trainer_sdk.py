@@ -390,6 +390,11 @@ class Job:
             decision = index.check_restorable(where, None)
             shard = index.shard_for(decision.shards, role=self.role, rank=self.rank)
             found, data = index.read_shard(where, shard)
+        except index.NotRestorable as error:
+            self._send(
+                {"t": "damaged", "ckpt": ckpt, "error": str(error)[:1024]}
+            )  # so that an older one is taken
+            raise RestoreFailed("checkpoint %s: %s" % (ckpt, error)) from error
         except backends.StoreError as error:
             raise RestoreFailed("checkpoint %s: %s" % (ckpt, error)) from error
         return Restored(

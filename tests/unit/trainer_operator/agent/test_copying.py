@@ -20,6 +20,7 @@ class Trainer:
         self.folder = folder
         self.memory = MemoryStore()
         self.home = Home(self.memory, "t")
+        store.identify(self.home)
 
     def at(self, ckpt):
         return store.CheckpointDir(self.home, ckpt)

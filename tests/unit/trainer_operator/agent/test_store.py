@@ -356,7 +356,7 @@ def test_a_copy_is_not_acked_when_the_store_lost_a_chunk(tmp_path):
 
 def test_a_checkpoint_that_is_missing_with_its_whole_store_is_said_to_be_elsewhere(where):
     """PB4: committed, but the file is missing; the cause is named."""
-    with pytest.raises(index.NotRestorable, match=r"has no DECISION; .* has no STORE record"):
+    with pytest.raises(StoreChanged, match=r"has no DECISION, .* no STORE record"):
         index.check_restorable(where, 0)
     store.identify(where.home)
     with pytest.raises(index.NotRestorable, match=r"has no DECISION$"):
