@@ -20,7 +20,6 @@ class Trainer:
         self.folder = folder
         self.memory = MemoryStore()
         self.home = Home(self.memory, "t")
-        store.identify(self.home)
 
     def at(self, ckpt):
         return store.CheckpointDir(self.home, ckpt)
@@ -142,6 +141,7 @@ def test_an_audit_finds_what_was_taken_for_unchanged(trainer):
 @pytest.mark.parametrize("state", ["undecided", "aborted", "collected", "absent", "other shape"])
 def test_an_unchanged_tensor_without_a_usable_base_is_refused(trainer, state):
     """FZ4, CS1: no ack for content that nobody has."""
+    store.identify(trainer.home)
     content = {"w": b"a" * 10}
     if state != "absent":
         trainer.write(FIRST, {"w": b"a" * 11} if state == "other shape" else content)
