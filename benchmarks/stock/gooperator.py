@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -93,9 +93,7 @@ class GoOperator:
         except KubectlFailed as error:
             raise Broken(f"what {self.peer.program} publishes is refused: {error}") from error
 
-    async def start(
-        self, cluster: BenchCluster, arguments: Sequence[str], environ: Mapping[str, str] | None = None
-    ) -> None:
+    async def start(self, cluster: BenchCluster, arguments: Sequence[str]) -> None:
         """Start the program and return when its webhooks answer and its controller works.
 
         Raises: Broken with the last line of its log.
@@ -113,7 +111,7 @@ class GoOperator:
             self.peer.program,
             [str(program), *arguments],
             log=log,
-            environ={**inherited, **(environ or {}), "KUBECONFIG": str(kubeconfig), "TMPDIR": str(temporary)},
+            environ={**inherited, "KUBECONFIG": str(kubeconfig), "TMPDIR": str(temporary)},
             directory=cluster.folder,
         )
         deadline = time.monotonic() + _READY_TIMEOUT

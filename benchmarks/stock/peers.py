@@ -38,7 +38,7 @@ class Peer:
     """A test compares it with the pinned module."""
     package: str
     """What is built, relative to the published module."""
-    folders: tuple[str, ...]
+    folders: tuple[str, ...] = ()
     """What is kept of the published module."""
 
     def target(self) -> Target:
@@ -55,7 +55,7 @@ class Peer:
         )
 
 
-KWOK = Peer("kwok", "kwok", "sigs.k8s.io/kwok", "v0.8.0", "cmd/kwok", ("kustomize/stage",))
+KWOK = Peer("kwok", "kwok", "sigs.k8s.io/kwok", "v0.8.0", "cmd/kwok")
 TRAINING_OPERATOR = Peer(
     "training-operator",
     "peers/training-operator",
