@@ -1,5 +1,8 @@
 """Work in the store while no member runs: a janitor does it, on a real cluster."""
 
+import subprocess
+import sys
+
 LONG = 2000
 
 
@@ -14,7 +17,13 @@ def test_a_janitor_keeps_retention_at_rest_and_deletes_all_with_the_trainer(job,
         found = digits.world.get("checkpoints", "-n", digits.namespace)["items"]
         return [each for each in found if each.get("status", {}).get("state") == "Committed"]
 
-    until(lambda: len(committed()) >= 2, 60, "two checkpoints")
+    digits.wait_committed(60)
+    access = [f"--kubeconfig={digits.world.cluster.kubeconfig}", f"--namespace={digits.namespace}"]
+    asked = [sys.executable, "-m", "trainer_operator.cli.plugin.main", "checkpoint", "digits", *access]
+    answer = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=120)
+    assert (answer.returncode, answer.stderr.count("Traceback")) == (0, 0), answer.stderr
+    assert " is committed: " in answer.stdout
+    assert "OnDemand" in {each["spec"]["reason"] for each in committed()}
     digits.patch({"suspend": True})
     digits.wait_phase("Suspended", 60)
     digits.patch({"checkpoint": {**policy, "maxRetention": 1}})

@@ -130,6 +130,13 @@ class Session:
         mine = [each for each in found.items if each["spec"]["trainerRef"]["name"] == name]
         return sorted(mine, key=lambda each: -((each.get("status") or {}).get("step") or 0))
 
+    async def committed(self) -> list[str]:
+        """Return the names of all committed Checkpoints of the namespace."""
+        found = await self.client.list(CHECKPOINTS, self.namespace)
+        return [
+            each["metadata"]["name"] for each in found.items if status_of(each).get("state") == "Committed"
+        ]
+
     async def events(self) -> ListResult:
         """Return all Events of the namespace."""
         return await self.client.list(EVENTS, self.namespace)

@@ -14,6 +14,7 @@ TRAINER_LABEL = "trainer-name"
 ROLE_LABEL = f"{GROUP}/role"
 INDEX_LABEL = f"{GROUP}/index"
 ATTEMPT_LABEL = f"{GROUP}/attempt"
+VERIFY_ANNOTATION = f"{GROUP}/verify"
 
 
 def trainer_selector(trainer: str) -> str:

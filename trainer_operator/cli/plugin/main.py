@@ -9,7 +9,9 @@ from typing import Annotated
 import typer
 from typer.completion import completion_init  # type: ignore[attr-defined]  # public, not declared so
 
+from trainer_operator.cli.plugin.asking import checkpoint, verify
 from trainer_operator.cli.plugin.change import resume, scale, suspend
+from trainer_operator.cli.plugin.checkpoints import checkpoints
 from trainer_operator.cli.plugin.completion import PROGRAM, completion
 from trainer_operator.cli.plugin.describe import describe
 from trainer_operator.cli.plugin.events import events
@@ -40,6 +42,9 @@ app.command()(scale)
 app.command()(suspend)
 app.command()(resume)
 app.command()(restart)
+app.command()(checkpoints)
+app.command()(checkpoint)
+app.command()(verify)
 app.command()(completion)
 
 

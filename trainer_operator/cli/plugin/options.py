@@ -29,6 +29,21 @@ def complete_trainer(incomplete: str) -> list[str]:
         return []
 
 
+def complete_checkpoint(incomplete: str) -> list[str]:
+    """Return names of committed Checkpoints in the current namespace that begin so; none without an answer."""
+    from trainer_operator.cli.plugin.access import Access, session
+    from trainer_operator.cli.plugin.failure import Complaint
+
+    async def names() -> list[str]:
+        async with asyncio.timeout(COMPLETION_SECONDS), session(Access()) as opened:
+            return await opened.committed()
+
+    try:
+        return [name for name in asyncio.run(names()) if name.startswith(incomplete)]
+    except (Complaint, TimeoutError):
+        return []
+
+
 def complete_context(incomplete: str) -> list[str]:
     """Return contexts of the kubeconfig that begin so."""
     import yaml
@@ -44,6 +59,10 @@ def complete_context(incomplete: str) -> list[str]:
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="Name of the Trainer.", autocompletion=complete_trainer)
+]
+CheckpointName = Annotated[
+    str,
+    typer.Argument(metavar="CHECKPOINT", help="Name of the Checkpoint.", autocompletion=complete_checkpoint),
 ]
 Namespace = Annotated[
     str | None, typer.Option("--namespace", "-n", help="Namespace; the kubeconfig's own when absent.")

@@ -65,6 +65,15 @@ def seconds_of(text: str) -> int:
     return sum(int(count) * unit for count, unit in zip(found.groups(), _UNITS, strict=True) if count)
 
 
+def size(count: float) -> str:
+    """Write bytes as the operator does, for example 1.5 MiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
 def presentable(obj: Mapping[str, Any]) -> dict[str, Any]:
     """Return an object without field managers, and without literal values of variables named like secrets (RD2)."""
     shown: dict[str, Any] = _without_secrets(obj)

@@ -1,6 +1,7 @@
 """The plugin's copy of names is that of the API."""
 
 from trainer_operator.api import names, resources
+from trainer_operator.api.checkpoint import VERIFY_ANNOTATION
 from trainer_operator.cli.plugin import kinds
 
 
@@ -9,4 +10,5 @@ def test_kinds_and_labels_are_those_of_the_api():
     assert (kinds.TRAINERS, kinds.CHECKPOINTS) == (resources.TRAINERS, resources.CHECKPOINTS)
     for label in ("TRAINER_LABEL", "ROLE_LABEL", "INDEX_LABEL", "ATTEMPT_LABEL"):
         assert getattr(kinds, label) == getattr(names, label)
+    assert kinds.VERIFY_ANNOTATION == VERIFY_ANNOTATION
     assert kinds.trainer_selector("digits") == names.trainer_selector("digits")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer_operator.cli.plugin import describe, events, listing
+from trainer_operator.cli.plugin import checkpoints, describe, events, listing
 from trainer_operator.cli.plugin.treedata import MemberLine, RoleLine, poor_tree, view
 from trainer_operator.cli.plugin.treepage import changes, page
 from trainersample import NOW, checkpoint, event, operators_tree, pod, pods, trainer
@@ -49,6 +49,20 @@ def happenings(made):
     )
 
 
+def saved():
+    newest, reused, held, given_up = (checkpoint(step) for step in (1068, 1058, 1048, 1038))
+    newest["status"] |= {"health": "Corrupt", "epoch": 2, "storeId": "0123456789abcdef"}
+    reused["status"] |= {"reusedBytes": 1400000, "verified": "Full", "lastVerified": "2026-01-01T12:06:00Z"}
+    reused["status"] |= {"copies": 2, "shards": 1, "committedAt": "2026-01-01T12:05:00Z"}
+    held["spec"]["hold"] = True
+    given_up["status"] = {
+        "state": "GarbageCollected",
+        "step": 1038,
+        "conditions": [{"type": "Aborted", "status": "True", "reason": "EpochEnded"}],
+    }
+    return [newest, reused, held, given_up]
+
+
 def pages():
     made = trainer()
     calm = trainer("mnist", phase="Running", restarts=0, created="2025-12-20T00:00:00Z", readyServers=None)
@@ -58,6 +72,10 @@ def pages():
         "tree-from-status": page(poor(made, pods()), NOW),
         "list": listing.table([calm], NOW),
         "list-wide": listing.table([made, calm], NOW, everywhere=True, wide=True),
+        "checkpoints": [
+            *checkpoints.table(saved(), NOW, wide=True),
+            checkpoints.restore_line(made, saved()),
+        ],
         "events": events.table(happenings(made), NOW),
         "describe": describe.page(
             made,
