@@ -179,6 +179,12 @@ class CheckpointStatus(ApiModel):
     """When saving began."""
     committed_at: Time | None = None
     """When it was committed."""
+    pins: Annotated[list[ShortText], Field(max_length=64), ListType(kind="atomic")] = Field(
+        default_factory=list
+    )
+    """Names of the Checkpoints that are being saved with this one as base; it is not deleted meanwhile."""
+    marked_at: Time | None = None
+    """When it was chosen to be deleted; from then on no other one may reuse its data."""
     conditions: Conditions = ()
     """Observations, one for each type; Aborted says that it was given up."""
     observed_generation: Int64 | None = None

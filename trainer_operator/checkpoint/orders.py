@@ -38,6 +38,7 @@ def save(
         "world": world,
         "shards": shard_count(holders),
         "copies": replication,
+        "base": status.base or "",
     }
     orders: Orders = {}
     for holder in holders:
@@ -49,6 +50,7 @@ def save(
             "world": world,
             "pause": pause,
             "intent": intent,
+            "base": status.base or "",
             "storeId": store,
         }
         orders[holder.member] = (Directive(save_id(ckpt), "Checkpoint", args),)

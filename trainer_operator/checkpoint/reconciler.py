@@ -22,12 +22,19 @@ from runtime.conditions import set_condition
 from runtime.controller.reconciler import Request, Result
 from runtime.objects import JsonObject, ObjectKey
 from runtime.resourceversion import compare
-from trainer_operator.api.checkpoint import Checkpoint, CheckpointHealth, CheckpointState, CheckpointStatus
+from trainer_operator.api.checkpoint import (
+    Checkpoint,
+    CheckpointHealth,
+    CheckpointState,
+    CheckpointStatus,
+    Verification,
+)
 from trainer_operator.api.meta import API_VERSION, INT64_MAX, Condition
 from trainer_operator.api.resources import CHECKPOINTS
 from trainer_operator.api.status import AT_REST, TERMINAL, MembershipPhase, ServerPhase
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.checkpoint import orders
+from trainer_operator.checkpoint.pins import choose_base, is_pinned, still_pinned
 from trainer_operator.checkpoint.quorum import (
     Holder,
     durable_copies,
@@ -116,6 +123,8 @@ class CheckpointReconciler:
             return None
         view = _View(self, checkpoint, trainer)
         move = step(view.facts())
+        if move.new_target and not checkpoint.status.base:
+            view.base = await self._pin_base(view)
         checkpoint = await self._take(view, move)
         self._tell(view, checkpoint, move)
         if checkpoint.status.state is CheckpointState.GARBAGE_COLLECTED:
@@ -165,6 +174,15 @@ class CheckpointReconciler:
         view.apply(status, move, self._clock.utcnow())
         if status.dump() == checkpoint.status.dump():
             return checkpoint
+        stored = await self._write(checkpoint, status)
+        self._announce(view.trainer, checkpoint.status, stored)
+        return stored
+
+    async def _write(self, checkpoint: Checkpoint, status: CheckpointStatus) -> Checkpoint:
+        """Replace the status of the object as it was read.
+
+        Raises: Conflict when it changed meanwhile.
+        """
         body = {
             "apiVersion": API_VERSION,
             "kind": "Checkpoint",
@@ -179,13 +197,33 @@ class CheckpointReconciler:
         }
         stored = Checkpoint.read(await self._client.replace(CHECKPOINTS, body, subresource="status"))
         self._written[ObjectKey(checkpoint.metadata.namespace or "", checkpoint.metadata.name)] = stored
-        self._announce(view.trainer, checkpoint.status, stored)
         return stored
+
+    async def _pin_base(self, view: "_View") -> str | None:
+        """Choose what the checkpoint builds on and pin it; return its id, or None for a full write (CS1, GC2).
+
+        A pin that is left behind by a crash is dropped once its holder has an outcome (GC3).
+        """
+        chosen = view.choose_base()
+        if chosen is None:
+            return None
+        base = self._read(ObjectKey(view.checkpoint.metadata.namespace or "", chosen.name))
+        if base is None or base.status.state is not CheckpointState.COMMITTED or base.status.marked_at:
+            return None
+        holder = view.checkpoint.metadata.name
+        if holder not in base.status.pins:
+            status = base.status.model_copy(deep=True)
+            status.pins = [*status.pins, holder]
+            base = await self._write(base, status)
+        return base.status.id
 
     def _announce(self, trainer: Trainer, before: CheckpointStatus, stored: Checkpoint) -> None:
         after = stored.status
         if before.state == after.state:
             return
+        if after.state not in OPEN:  # others may go now, and its base need not wait for it any more
+            for other in self._checkpoints.by_index(OWNER_UID, trainer.metadata.uid):
+                self._look_again(ObjectKey(other["metadata"]["namespace"], other["metadata"]["name"]))
         ending = _ending(before, after)
         if ending is not None:
             self._metrics.checkpoint_ended(trainer.metadata.namespace or "", ending, size=after.bytes or 0)
@@ -195,8 +233,6 @@ class CheckpointReconciler:
         if after.state is CheckpointState.COMMITTED:
             text = f"checkpoint {name} of step {after.step} is committed: {after.size}, {after.copies} durable copies"
             self._events.event(reference, type="Normal", reason="CheckpointCommitted", message=text)
-            for other in self._checkpoints.by_index(OWNER_UID, trainer.metadata.uid):
-                self._look_again(ObjectKey(other["metadata"]["namespace"], other["metadata"]["name"]))
         elif (
             after.state is CheckpointState.GARBAGE_COLLECTED and before.state is not CheckpointState.COMMITTED
         ):
@@ -234,7 +270,7 @@ class CheckpointReconciler:
         restored = trainer.status.membership.restore_from if trainer.status.phase not in TERMINAL else ""
         found = []
         for obj in self._checkpoints.by_index(OWNER_UID, trainer.metadata.uid):
-            status, name = obj.get("status") or {}, obj["metadata"]["name"]
+            status, name = self._newest_status(obj), obj["metadata"]["name"]
             digits = name.rpartition("-c")[2]
             found.append(
                 Kept(
@@ -246,9 +282,27 @@ class CheckpointReconciler:
                     hold=bool((obj.get("spec") or {}).get("hold")),
                     in_use=bool(restored) and status.get("id") == restored,
                     store_id=status.get("storeId") or "",
+                    id=status.get("id") or "",
+                    shards=status.get("shards") or 0,
+                    base=status.get("base") or "",
+                    pins=tuple(status.get("pins") or ()),
+                    marked=bool(status.get("markedAt")),
+                    aborted=_aborted(status),
                 )
             )
         return found
+
+    def _newest_status(self, obj: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what was last written where the cache lags behind; a pin of our own must not be missed (CS3)."""
+        metadata = obj["metadata"]
+        written = self._written.get(ObjectKey(metadata["namespace"], metadata["name"]))
+        if (
+            written is not None
+            and written.metadata.uid == metadata.get("uid")
+            and compare(written.metadata.resource_version or "", metadata.get("resourceVersion") or "") == 1
+        ):
+            return written.status.dump()
+        return obj.get("status") or {}
 
     async def _forget_old(self, trainer: Trainer) -> None:
         for name in to_forget(self.siblings(trainer)):
@@ -273,6 +327,8 @@ class _View:
     def __init__(self, reconciler: CheckpointReconciler, checkpoint: Checkpoint, trainer: Trainer) -> None:
         self.checkpoint = checkpoint
         self.trainer = trainer
+        self.base: str | None = None
+        """Id of the checkpoint that was pinned for this one."""
         self.replication = trainer.spec.topology.replication_factor
         self._reconciler = reconciler
         self._agents = reconciler.members.view(trainer.metadata.uid)
@@ -307,7 +363,11 @@ class _View:
             staged_for=(now - staged).total_seconds() if staged is not None else 0.0,
             staging_timeout=float(policy.staging_timeout_seconds) if policy is not None else 600.0,
             outcome=self._outcome(),
-            retire=policy is not None and name in to_retire(self._siblings, policy.max_retention),
+            unpinned=bool(status.base) and not is_pinned(self._siblings, base=status.base or "", holder=name),
+            retire=policy is not None
+            and not self._pins()
+            and name in to_retire(self._siblings, policy.max_retention),
+            marked=status.marked_at is not None,
             collected=self._result(orders.store_id("collect", status.id or "-")) is not None,
         )
 
@@ -315,6 +375,9 @@ class _View:
         """Change the status as the move says."""
         previous = status.state
         status.state = move.state
+        status.pins = self._pins()
+        if move.order is Order.COLLECT and status.marked_at is None:
+            status.marked_at = now
         if move.new_target:
             self._aim(status, now)
         if move.state is CheckpointState.COMMITTED and previous is not CheckpointState.COMMITTED:
@@ -407,11 +470,24 @@ class _View:
         everyone = [agent for agent in self._agents.values() if agent.running] or agents
         status.step = choose_target(everyone, tries=len(status.missed), at_least=(self._last_committed() + 1))
         status.epoch = self.trainer.status.membership.epoch
+        status.base = status.base or self.base
         status.id = f"{status.step:012d}-e{status.epoch}-{secrets.token_hex(2)}"
         status.shards = shard_count(self.holders)
         status.holders = tuple(_holder_text(holder) for holder in self.holders)
         if status.staging_started_at is None:
             status.staging_started_at = now
+
+    def choose_base(self) -> Kept | None:
+        """Return what this checkpoint may build on."""
+        return choose_base(
+            self._siblings,
+            name=self.checkpoint.metadata.name,
+            shards=shard_count(self.holders),
+            store_id=self._store_id(),
+        )
+
+    def _pins(self) -> list[str]:
+        return still_pinned(self.checkpoint.status.pins, self._siblings)
 
     def _last_committed(self) -> int:
         return max((c.step for c in self._siblings if c.state == "Committed"), default=0)
@@ -445,10 +521,14 @@ class _View:
         size = value.get("bytes")
         status.bytes = size if isinstance(size, int) and 0 <= size <= INT64_MAX else 0
         status.size = human_size(status.bytes)
+        reused = value.get("reused")
+        status.reused_bytes = reused if isinstance(reused, int) and 0 <= reused <= status.bytes else None
         status.digest = str(value.get("digest") or "")[:128] or None
         status.store_id = str(value.get("storeId") or "")[:64] or None
         status.committed_at = now
         status.health = CheckpointHealth.HEALTHY
+        # A copy is acknowledged only once a listing showed all of it (PB1).
+        status.verified, status.last_verified = Verification.LISTED, now
 
     def _decision(self) -> DirectiveResult | None:
         """Return the result of a decide operation, whoever carried it out."""
@@ -520,6 +600,12 @@ def _ending(before: CheckpointStatus, after: CheckpointStatus) -> Ending | None:
     if after.state is CheckpointState.GARBAGE_COLLECTED:
         return "collected" if before.state is CheckpointState.COMMITTED else "aborted"
     return None
+
+
+def _aborted(status: Mapping[str, Any]) -> str:
+    """Return why a checkpoint was given up; empty when it was not."""
+    found = (c.get("reason") for c in status.get("conditions") or () if c.get("type") == "Aborted")
+    return next((str(reason) for reason in found), "")
 
 
 def _holder_text(holder: Holder) -> str:

@@ -21,16 +21,28 @@ class Kept:
     """A restore or an epoch in preparation reads it."""
     store_id: str = ""
     """Store that it lies in, once it is committed (CK7)."""
+    id: str = ""
+    shards: int = 0
+    base: str = ""
+    """Id of the checkpoint whose unchanged data it reuses."""
+    pins: tuple[str, ...] = ()
+    """Names of checkpoints that are being saved with this one as base (GC2)."""
+    marked: bool = False
+    """It was chosen for collection: nobody may rely on it any more."""
+    aborted: str = ""
+    """Why it was given up, if it was."""
 
 
 def to_retire(checkpoints: Iterable[Kept], max_retention: int) -> set[str]:
     """Return the names of Committed checkpoints beyond `max_retention`.
 
-    Guarantees: never the newest, never the newest that is not Corrupt, never a held one or one in use; only healthy
-    ones count against the limit (GC1, IV6).
+    Guarantees: never the newest, never the newest that is not Corrupt, never a held or pinned one or one in use; only
+    healthy ones that stay count against the limit (GC1, IV6).
     """
     committed = sorted(
-        (c for c in checkpoints if c.state == "Committed"), key=lambda c: (c.step, c.sequence), reverse=True
+        (c for c in checkpoints if c.state == "Committed" and not c.marked),
+        key=lambda c: (c.step, c.sequence),
+        reverse=True,
     )
     sound = [c for c in committed if c.health != "Corrupt"]
     kept = {c.name for c in sound[:max_retention]} | {c.name for c in committed[:1]}
@@ -41,6 +53,7 @@ def to_retire(checkpoints: Iterable[Kept], max_retention: int) -> set[str]:
         if c.name not in kept
         and not c.hold
         and not c.in_use
+        and not c.pins
         and (c.health != "Corrupt" or c.step < oldest_kept)
     }
 

@@ -61,8 +61,12 @@ class Facts:
     staging_timeout: float = 600.0
     outcome: Outcome | None = None
     """The store's DECISION, once an agent read it back."""
+    unpinned: bool = False
+    """It has a base that waits for it no longer, so what it refers to may be deleted."""
     retire: bool = False
     """Retention or deletion wants it gone."""
+    marked: bool = False
+    """It was chosen for collection before; there is no way back (GC4)."""
     collected: bool = False
     """An agent finished the collection."""
 
@@ -109,6 +113,8 @@ def _staging(facts: Facts) -> Move:
         return Move(CheckpointState.GARBAGE_COLLECTED, reason="Aborted")
     if facts.commit_failed:
         return Move(CheckpointState.STAGING, Order.ABORT, reason="CommitFailed")
+    if facts.unpinned:
+        return Move(CheckpointState.STAGING, Order.ABORT, reason="BaseLost")
     if facts.quorum:
         return Move(CheckpointState.STAGING, Order.COMMIT)
     if facts.impossible and facts.abort_failed:
@@ -130,8 +136,10 @@ def _staging(facts: Facts) -> Move:
 
 
 def _committed(facts: Facts) -> Move:
-    if not facts.retire:
+    if not facts.retire and not facts.marked:
         return Move(CheckpointState.COMMITTED)
-    if facts.collected:
+    if facts.marked and facts.collected:
         return Move(CheckpointState.GARBAGE_COLLECTED, reason="Retention")
-    return Move(CheckpointState.COMMITTED, Order.COLLECT)
+    return Move(
+        CheckpointState.COMMITTED, Order.COLLECT
+    )  # the mark is written before agents hear of it (GC4)

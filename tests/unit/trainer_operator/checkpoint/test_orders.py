@@ -28,6 +28,7 @@ def test_every_holder_saves_its_copies_under_one_intent():
             "world": 2,
             "shards": 1,
             "copies": 3,
+            "base": "",
         }
     )
 

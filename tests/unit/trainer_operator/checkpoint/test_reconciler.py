@@ -417,6 +417,67 @@ async def test_objects_of_long_collected_ones_go(case):
     assert len(case.world.checkpoints()) == 10
 
 
+# -- bases and pins
+
+
+async def test_the_base_is_pinned_before_any_agent_hears_of_it_and_freed_with_the_outcome(case):
+    """CS1, CS3, GC2, GC3, IV8, IV13."""
+    (first,) = await take(case, 1)
+    await case.ask()
+    await case.look()
+    assert case.writes() == [first.name, MINE.name]
+    assert case.status(first)["pins"] == [MINE.name]
+    assert case.status()["base"] == case.status(first)["id"]
+    directives = case.operator.members.reply(case.world.uid, W0, term=0)["directives"]
+    assert [d["args"]["base"] for d in directives if d["kind"] == "Checkpoint"] == [case.status()["base"]]
+    await case.run(20)
+    assert case.status()["state"] == "Committed"
+    assert case.status(first).get("pins", []) == []
+    assert len(case.writes()) == 4
+
+
+async def test_a_pin_that_somebody_else_overtook_is_tried_again(case):
+    """GC2: the mark may have come first."""
+    (first,) = await take(case, 1)
+    await case.ask()
+    case.world.api.planned.append(Conflict("changed", status=409, reason="Conflict"))
+    with pytest.raises(Conflict):
+        await case.look()
+    assert case.status() == {}
+    await case.look()
+    assert case.status(first)["pins"] == [MINE.name]
+
+
+async def test_nothing_is_committed_on_a_base_that_waits_no_longer(case):
+    """CS3: somebody took the pin away; what is referred to may be gone."""
+    (first,) = await take(case, 1)
+    await case.ask()
+    await case.look()
+    found = case.world.api.log.get(CHECKPOINTS, first)
+    case.world.api.log.put(CHECKPOINTS, {**found, "status": {**found["status"], "pins": []}})
+    await case.run(8)
+    assert case.status()["state"] == "GarbageCollected"
+    assert case.world.store[case.status()["id"]] == "abort"
+
+
+async def test_the_mark_is_stored_before_any_agent_is_told_to_collect(case):
+    """GC4, CP6."""
+    keys = await take(case, 3)
+    marked = case.status(keys[0])
+    assert marked["state"] == "GarbageCollected"
+    assert marked["markedAt"]
+
+
+async def test_a_marked_one_is_collected_though_retention_wants_it_back(case):
+    """GC6: its tombstone may be there already."""
+    (first, _) = await take(case, 2)
+    found = case.world.api.log.get(CHECKPOINTS, first)
+    status = {**found["status"], "markedAt": "2026-01-01T00:00:00Z"}
+    case.world.api.log.put(CHECKPOINTS, {**found, "status": status})
+    await case.run(6)
+    assert case.status(first)["state"] == "GarbageCollected"
+
+
 # -- whom it leaves alone
 
 

@@ -86,12 +86,14 @@ def test_a_quorum_is_committed_although_the_time_is_over(also):
     [
         ({}, Move(COMMITTED)),
         ({"retire": True}, Move(COMMITTED, Order.COLLECT)),
-        ({"retire": True, "collected": True}, Move(COLLECTED, reason="Retention")),
+        ({"retire": True, "collected": True}, Move(COMMITTED, Order.COLLECT)),
+        ({"marked": True}, Move(COMMITTED, Order.COLLECT)),
+        ({"marked": True, "collected": True}, Move(COLLECTED, reason="Retention")),
         ({"collected": True}, Move(COMMITTED)),
     ],
 )
 def test_a_committed_one_stays_until_retention_has_had_it_collected(changes, move):
-    """CS5, GC1."""
+    """CS5, GC1, GC4: what is marked goes on to its end, whatever retention says by then."""
     assert step(facts(COMMITTED, **changes)) == move
 
 
