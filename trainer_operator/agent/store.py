@@ -29,6 +29,7 @@ from trainer_operator.agent.backends import (
     Store,
     StoreChanged,
     StoreError,
+    TooLarge,
     every_entry,
     every_folder,
 )
@@ -236,6 +237,8 @@ def read_decision(where: CheckpointDir) -> Optional[Decision]:
         raw = where.store.get(where.record("DECISION"), limit=MAX_RECORD_BYTES)
     except NotFound:
         return None
+    except TooLarge as error:
+        raise Malformed(str(error)) from error
     return _parse_decision(raw)
 
 
@@ -406,8 +409,11 @@ def _parse_decision(raw: bytes) -> Decision:
     shards: Dict[int, Dict[int, str]] = {}
     try:
         for shard, entry in record["shards"].items():
-            shards[int(shard)] = {int(copy): str(sha256) for copy, sha256 in entry["copies"].items()}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+            copies = entry["copies"].items()
+            shards[_number(int(shard), "shard")] = {
+                _number(int(copy), "copy"): str(sha256) for copy, sha256 in copies
+            }
+    except (KeyError, TypeError, ValueError, AttributeError, BadId) as error:
         raise Malformed("DECISION has no readable shards") from error
     if not all(_SHA256.match(sha256) for entry in shards.values() for sha256 in entry.values()):
         raise Malformed("DECISION names an index by something that is not a sha256")
@@ -428,8 +434,11 @@ def _parse_decision(raw: bytes) -> Decision:
 
 def _ids(record: Mapping[str, Any]) -> Tuple[str, ...]:
     owners = tuple(str(owner) for owner in _listed(record, "owners"))
-    for owner in owners:
-        step_of(owner)
+    try:
+        for owner in owners:
+            step_of(owner)
+    except BadId as error:
+        raise Malformed("DECISION names an owner that cannot be one: %s" % error) from error
     return owners
 
 
