@@ -18,7 +18,7 @@ def purge(home: Home) -> Dict[str, Any]:
     """Abort what is undecided, delete the data of all, and return how many objects went and which ids were left.
 
     Guarantees: repeatable from any point; left are ids that have no INTENT or a DECISION that cannot be read, since
-    they are not ours or of a newer version (GC7).
+    they are not ours or of a newer version (GC7), and what such a one may refer to.
     Raises: StoreError when the store does not answer.
     """
     left: List[str] = []
@@ -31,7 +31,13 @@ def purge(home: Home) -> Dict[str, Any]:
             left.append(ckpt)
     for where in mine:
         store.bury(where)
-    return {"deleted": sum(collection.collect(where) for where in mine), "left": left[:64]}
+    deleted = 0
+    for where in mine:
+        try:
+            deleted += collection.collect(where)
+        except Malformed:
+            left.append(where.ckpt)
+    return {"deleted": deleted, "left": sorted(left)[:64]}
 
 
 def _is_decided(where: CheckpointDir) -> bool:

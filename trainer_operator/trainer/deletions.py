@@ -194,7 +194,11 @@ class DeletionReconciler:
         if reason == "CheckpointsDeleted":
             value = next((result.value for result in results.values() if result.ok), None)
             left = value.get("left") if isinstance(value, dict) else None
-            told = f"; left, since they are not ours: {', '.join(map(str, left))}" if left else ""
+            told = (
+                f"; left, since they are not ours or cannot be read: {', '.join(map(str, left))}"
+                if left
+                else ""
+            )
             self._emit(trainer, "Normal", reason, f"its checkpoints are deleted{told}"[:1024])
         elif reason == "CheckpointsKept":
             self._emit(trainer, "Normal", reason, "checkpoint.retainOnDelete is true: they stay in the store")
