@@ -220,6 +220,7 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
             members=members,
             events=manager.events,
             clock=clock,
+            call_janitor=janitor_controller.trigger,
             metrics=metrics,
         ),
         clock=clock,

@@ -4,11 +4,11 @@
     …#<n>                                  tried again after a failure, with growing pauses
 
 One order at a time per Trainer. What a scrub found is one write of the Checkpoint; a store that stays at fault is one
-as well.
+as well. While a Trainer is at rest only what a user asks for is read, since a janitor is started for it.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,11 +29,12 @@ from trainer_operator.api.checkpoint import (
 )
 from trainer_operator.api.meta import API_VERSION, Condition
 from trainer_operator.api.resources import CHECKPOINTS
+from trainer_operator.api.status import AT_REST
 from trainer_operator.checkpoint.prober import Candidate, Finding, choose, due_at, judge, pace
 from trainer_operator.checkpoint.reconciler import FRESH, OPEN, EventSink, Objects
 from trainer_operator.telemetry.metrics import TrainerMetrics
-from trainer_operator.topology.beat import DirectiveResult
-from trainer_operator.topology.members import Directive, MemberId, Members
+from trainer_operator.topology.beat import DirectiveResult, janitor_of
+from trainer_operator.topology.members import JANITOR, Directive, MemberId, Members
 
 SOURCE = "scrub"
 """Under which the members' table keeps our orders."""
@@ -62,8 +63,12 @@ class Prober:
         members: Members,
         events: EventSink,
         clock: Clock,
+        call_janitor: Callable[[ObjectKey], None],
         metrics: TrainerMetrics,
     ) -> None:
+        self._call_janitor = call_janitor
+        self._at_janitor: set[ObjectKey] = set()
+        """Trainers whose janitor has an order of ours."""
         self._client, self._checkpoints, self._trainers = client, checkpoints, trainers
         self._members, self._events, self._clock, self._metrics = members, events, clock, metrics
         self._written: dict[ObjectKey, Mapping[str, Any]] = {}
@@ -80,15 +85,17 @@ class Prober:
         if trainer is None:
             self._due.pop(request.key, None)
             self._tries.pop(request.key, None)
+            self._at_janitor.discard(request.key)
             return None
         uid = trainer["metadata"]["uid"]
         listed = [self._newest(each) for each in self._checkpoints.by_index(OWNER_UID, uid)]
         committed = {each["metadata"]["name"]: each for each in listed if _is_kept(each)}
         candidates = {name: _candidate(each) for name, each in committed.items()}
         now = self._clock.utcnow()
-        chosen, executor = choose(candidates.values(), now), self._executor(uid)
-        if chosen is None or executor is None:
-            self._members.declare(uid, SOURCE, {})
+        chosen = choose(candidates.values(), now)
+        reader = self._reader(trainer, chosen) if chosen is not None else None
+        if chosen is None or reader is None:
+            self._declare(request.key, uid, None)
             self._due.pop(request.key, None)
             if chosen is not None:
                 return Result(requeue_after=WITHOUT_AGENT)
@@ -102,22 +109,37 @@ class Prober:
         if found and (found[-1].complete or _is_news(committed[chosen.name], found[-1])):
             await self._keep(trainer, committed[chosen.name], found[-1])
             if found[-1].complete:
-                self._members.declare(uid, SOURCE, {})
+                self._declare(request.key, uid, None)
                 return Result(requeue_after=0)
         is_saving = any(_state(each) in OPEN for each in listed)
-        ordered = {} if is_saving or wait > 0 else {executor: (order,)}
-        self._members.declare(uid, SOURCE, ordered)
+        self._declare(request.key, uid, reader, *([] if is_saving or wait > 0 else [order]))
         return Result(requeue_after=wait or RECHECK)
 
-    def _executor(self, uid: str) -> MemberId | None:
-        """Return the member whose agent reads: the first live one, in rank order."""
-        alive = [member for member, agent in self._members.view(uid).items() if agent.age < FRESH]
-        return min(alive, key=lambda m: ({"master": 0, "worker": 1}.get(m.role, 2), m.index), default=None)
+    def _reader(self, trainer: Mapping[str, Any], chosen: Candidate) -> MemberId | None:
+        """Return whose agent reads: the first live member's, in rank order; at rest a janitor's, for a user."""
+        view = self._members.view(trainer["metadata"]["uid"])
+        alive = [member for member, agent in view.items() if agent.age < FRESH]
+        if alive:
+            return min(alive, key=lambda m: ({"master": 0, "worker": 1}.get(m.role, 2), m.index))
+        rests = (trainer.get("status") or {}).get("phase") in AT_REST
+        return JANITOR if rests and chosen.is_asked and self._members.led_for >= FRESH else None
+
+    def _declare(self, key: ObjectKey, uid: str, reader: MemberId | None, *orders: Directive) -> None:
+        """Want this of the reader, and nothing of anybody else."""
+        to_janitor = reader == JANITOR and bool(orders)
+        to_members = {reader: orders} if reader is not None and not to_janitor else {}
+        self._members.declare(uid, SOURCE, to_members)
+        if not to_janitor and key not in self._at_janitor:
+            return
+        self._members.declare(janitor_of(uid), SOURCE, {JANITOR: orders} if to_janitor else {})
+        (self._at_janitor.add if to_janitor else self._at_janitor.discard)(key)
+        self._call_janitor(key)
 
     def _answers(self, uid: str, base: str) -> dict[str, DirectiveResult]:
         return {
             name: answer
-            for agent in self._members.view(uid).values()
+            for training in (uid, janitor_of(uid))
+            for agent in self._members.view(training).values()
             for name, answer in agent.results.items()
             if name.partition("#")[0] == base
         }
@@ -257,6 +279,6 @@ def _time(value: object) -> datetime | None:
     if not isinstance(value, str) or _TIME.fullmatch(value) is None:
         return None
     try:
-        return datetime.fromisoformat(value)
+        return datetime.fromisoformat(value).replace(microsecond=0)  # as exact as what we write ourselves
     except ValueError:
         return None

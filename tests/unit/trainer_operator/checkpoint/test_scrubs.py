@@ -17,8 +17,8 @@ from trainer_operator.checkpoint import scrubs
 from trainer_operator.checkpoint.prober import FIRST, PERIOD
 from trainer_operator.checkpoint.scrubs import Prober
 from trainer_operator.telemetry.metrics import TrainerMetrics
-from trainer_operator.topology.beat import Beat, DirectiveResult
-from trainer_operator.topology.members import MemberId, Members
+from trainer_operator.topology.beat import Beat, DirectiveResult, janitor_of
+from trainer_operator.topology.members import JANITOR, MemberId, Members
 
 SOUND = {"bytes": 100, "damaged": 0, "missing": 0, "repaired": 0, "completed": 0, "lacking": 0, "lost": []}
 CORRUPT = {**SOUND, "missing": 1, "lost": [0], "bad": ["c0/ab is missing"]}
@@ -44,6 +44,7 @@ class Case:
     def lead(self):
         """Have another process lead; what the last one knew is lost."""
         self.members, self.events, self.registry = Members(self.clock), Events(), CollectorRegistry()
+        self.called = []
         self.prober = Prober(
             client=self.api,
             checkpoints=Cached(self.api, CHECKPOINTS),
@@ -51,6 +52,7 @@ class Case:
             members=self.members,
             events=self.events,
             clock=self.clock,
+            call_janitor=self.called.append,
             metrics=TrainerMetrics(self.registry),
         )
 
@@ -238,6 +240,27 @@ async def test_what_a_user_asks_for_is_read_at_once(case):
     assert await case.order() is None
     case.change(annotations={VERIFY_ANNOTATION: format_time(now)})
     assert await case.order() is not None
+
+
+async def test_at_rest_a_janitor_reads_what_a_user_asks_for_and_nothing_else(case):
+    """PB1: a pod is started for it, and sent away when it has answered."""
+    trainer = case.api.log.get(TRAINERS, KEY)
+    case.api.log.put(TRAINERS, {**trainer, "status": {"phase": "Suspended"}})
+    case.clock.advance(60)
+    janitor = janitor_of(case.uid)
+    assert (await case.prober.reconcile(request())).requeue_after == scrubs.WITHOUT_AGENT
+    assert case.called == []
+    case.change(annotations={VERIFY_ANNOTATION: format_time(case.clock.utcnow())})
+    await case.prober.reconcile(request())
+    (order,) = case.members.declared(janitor, JANITOR)
+    assert (order.kind, case.called) == ("Scrub", [KEY])
+    words = {"v": 1, "trainer": str(KEY), "tuid": case.uid, "pod": "janitor", "boot": "b"}
+    result = DirectiveResult(order.id, value=SOUND)
+    case.members.accept(Beat(**words, role="janitor", idx=0, attempt=0, seq=1, results=[result]))
+    await case.prober.reconcile(request())
+    assert case.status()["verified"] == "Full"
+    assert case.members.declared(janitor, JANITOR) == []
+    assert case.called == [KEY, KEY]
 
 
 @pytest.mark.parametrize("text", ["now", "", "2026-13-45T99:99:99Z", "2026-01-01T00:00:00", "x" * 100])
