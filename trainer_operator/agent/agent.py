@@ -14,6 +14,7 @@ from typing import Any, Callable, List, Mapping, Optional, Tuple
 
 from trainer_operator.agent import apiserver, beats, probes, ring
 from trainer_operator.agent.backends import HomeOpener
+from trainer_operator.agent.chunkcache import keeping
 from trainer_operator.agent.conversation import Conversation
 from trainer_operator.agent.directives import Executor
 from trainer_operator.agent.fence import Fence
@@ -64,7 +65,8 @@ class Agent:
         self._clock = clock
         self.state = State(clock)
         open_home = HomeOpener(settings.store, settings.store_credentials)
-        self._saver = Saver(settings, self.state, open_home=open_home, log=self._log)
+        kept = keeping(open_home, settings.cache_folder)
+        self._saver = Saver(settings, self.state, open_home=kept, log=self._log)
         self._conversation = Conversation(
             settings, self.state, saver=self._saver, socket_path=_socket_path(settings.folder, self._boot)
         )

@@ -75,6 +75,11 @@ class Settings:
         return os.path.join(self.folder, "ring")
 
     @property
+    def cache_folder(self) -> str:
+        """Where chunks of the last checkpoints are kept for a restore in the same pod."""
+        return os.path.join(self.folder, "cache")
+
+    @property
     def spool_folder(self) -> str:
         """Where the SDK hands over the data of a checkpoint."""
         return os.path.join(self.folder, "spool")
