@@ -34,6 +34,7 @@ from trainer_operator.api.resources import CHECKPOINTS, TRAINERS, TRAINING_PROFI
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.checkpoint.reconciler import OPEN, CheckpointReconciler
 from trainer_operator.checkpoint.scrubs import Prober
+from trainer_operator.images import EntryPoints, Registry
 from trainer_operator.server.agents import AgentApi
 from trainer_operator.server.auth import Authenticator
 from trainer_operator.server.https import HttpsServer, authority
@@ -77,6 +78,8 @@ class OperatorConfig:
     health_address: tuple[str, int] | None = ("0.0.0.0", 8081)  # noqa: S104 - kubelet probes it
     leader_election: LeaderElectionConfig | None = None
     workers: int = 16
+    registries: tuple[str, ...] = ()
+    """Registries inside private networks that may be asked for entry points; `http://` before those without TLS."""
     settings: Settings = field(default_factory=Settings)
 
 
@@ -122,6 +125,11 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
         PODS: Barrier(pods, clock=clock),
         CHECKPOINTS: Barrier(checkpoints, clock=clock),
     }
+
+    def look_at_trainer(key: ObjectKey) -> None:
+        trainer_controller.trigger(key)
+
+    entry_points = EntryPoints(Registry(options.registries), clock, wake=look_at_trainer)
     trainer_controller = Controller(
         "trainer",
         TrainerReconciler(
@@ -153,6 +161,7 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
             caught_up=lambda uid: all(barrier.is_open(uid) for barrier in barriers.values()),
             rng=random.Random(),
             metrics=metrics,
+            entry_point=entry_points.look_up,
         ),
         clock=clock,
         metrics=manager.metrics,
@@ -323,6 +332,7 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
     if manager.health is not None:
         manager.health.add_check("agent API", server.check)
     manager.add_runnable(Listening(members, clock=clock), name="listening")
+    manager.add_runnable(entry_points, name="entry-points")
     return manager
 
 

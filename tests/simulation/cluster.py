@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from runtime.clock import format_time
 from trainer_operator.api.trainer import Trainer
+from trainer_operator.images import EntryPoint
 from trainer_operator.topology.beat import Beat, DirectiveResult, Exit
 from trainer_operator.topology.members import AgentView, Directive, MemberId
 from trainer_operator.trainer.decide import Decision, decide
@@ -94,6 +95,8 @@ class Cluster:
     trained: list[tuple[int, int, int]] = field(default_factory=list)
     """(membership epoch, psEpoch, step) of every step that was trained."""
     corrupt: set[str] = field(default_factory=set)
+    entry_points: dict[str, EntryPoint | str] = field(default_factory=dict)
+    """What registries say of images."""
     last: Decision | None = None
     settings: Settings = field(default_factory=lambda: Settings(voluntary_interval=0.0))
 
@@ -113,6 +116,7 @@ class Cluster:
             nodes={f"node-{n}": NodeView(ready=f"node-{n}" not in self.down) for n in range(4)},
             checkpoints=tuple(self.checkpoints.values()),
             now=self.now,
+            entry_points=self.entry_points,
             settings=self.settings,
         )
 

@@ -92,6 +92,7 @@ class Operator:
             caught_up=lambda uid: all(barrier.is_open(uid) for barrier in self.barriers.values()),
             rng=random.Random(7),
             metrics=metrics,
+            entry_point=lambda image, key: None,
         )
         self.checkpoint = CheckpointReconciler(
             client=api,

@@ -8,7 +8,7 @@ Tree is an HTTP endpoint (CR10).
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, StringConstraints
 
 from trainer_operator.api.checkpoint import CheckpointReason
 from trainer_operator.api.meta import (
@@ -26,6 +26,7 @@ from trainer_operator.api.meta import (
 from trainer_operator.api.profile import ProfileSnapshot
 
 MAX_MEMBERS = 10_000
+Word = Annotated[str, StringConstraints(max_length=4096)]
 
 
 class StatusModel(ApiModel):
@@ -326,6 +327,10 @@ class ImageStatus(ApiModel):
     """Reference as it was given."""
     digest: ShortText | None = None
     """Digest that it resolved to."""
+    command: Annotated[tuple[Word, ...], Field(max_length=64), ListType(kind="atomic")] = ()
+    """Its ENTRYPOINT, which is run when the Trainer names no command."""
+    args: Annotated[tuple[Word, ...], Field(max_length=64), ListType(kind="atomic")] = ()
+    """Its CMD, which the Trainer's own args replace."""
     signature: Literal["Verified", "Unverified", "Failed", "Skipped"] | None = None
     """Result of the signature check."""
 

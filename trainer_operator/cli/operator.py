@@ -12,6 +12,7 @@ from runtime.client.config import ClientConfig
 from runtime.leaderelection import LeaderElectionConfig
 from runtime.manager import Manager, run_manager
 from trainer_operator.cli.failure import reported
+from trainer_operator.images import registry_url
 from trainer_operator.operator import OperatorConfig, build
 from trainer_operator.trainer.views import Settings
 
@@ -65,6 +66,13 @@ def operator(
             "needs the rights of deploy/components/node-recovery."
         ),
     ] = False,
+    registry: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="host[:port] of a registry in a private network that is asked for entry points of images; repeat it "
+            "for each, and write http:// before one without TLS."
+        ),
+    ] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     log_json: Annotated[bool, typer.Option(help="Write one JSON object per line.")] = True,
 ) -> None:
@@ -80,6 +88,7 @@ def operator(
             if leader_elect
             else None,
             workers=workers,
+            registries=tuple(_registry(each) for each in registry or ()),
             settings=Settings(
                 operator_image=operator_image,
                 agent_urls=tuple(
@@ -102,6 +111,14 @@ def operator(
 def _client_config(kubeconfig: Path | None) -> ClientConfig:
     found = ClientConfig.from_kubeconfig(kubeconfig) if kubeconfig is not None else ClientConfig.auto()
     return replace(found, user_agent=f"trainer-operator/{metadata.version('trainer-operator')}")
+
+
+def _registry(text: str) -> str:
+    try:
+        registry_url(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"--registry: {error}") from None
+    return text
 
 
 def _address(text: str, option: str) -> tuple[str, int]:

@@ -16,6 +16,7 @@ from trainer_operator.trainer import (
     change,
     checkpoints,
     drain,
+    entrypoint,
     exclusion,
     finish,
     gang,
@@ -118,7 +119,8 @@ def _begin(draft: Draft) -> bool:
         reason, message = missing
         if status.message != message:
             status.message = message
-            draft.event(reason, message, warning=True)
+            if reason != entrypoint.READING:
+                draft.event(reason, message, warning=True)
         return False
     if (
         trainer.spec.profile is not None
@@ -139,15 +141,7 @@ def _missing(draft: Draft) -> tuple[str, str] | None:
     if name is not None and status.profile_snapshot is None and draft.observed.profile is None:
         place = trainer.metadata.namespace
         return "ProfileNotFound", f"TrainingProfile {name} is not in namespace {place}; create it to start"
-    roles = trainer.spec.topology.roles
-    for role in sorted({member.role for member in membership.desired_members(trainer)}):
-        own = getattr(roles, role, None)
-        if not (trainer.spec.command or (own is not None and own.command)):
-            return (
-                "CommandNotKnown",
-                f"role {role} has no command; set spec.command, since this version doesn't read it from the image",
-            )
-    return None
+    return entrypoint.follow(draft)
 
 
 def _restores(draft: Draft) -> None:

@@ -15,6 +15,7 @@ from trainer_operator.api.pod import SecurityContext
 from trainer_operator.api.topology import RoleSettings
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.topology.members import MemberId
+from trainer_operator.trainer import entrypoint
 from trainer_operator.trainer.exclusion import away_from, excluded_names
 from trainer_operator.trainer.service import AGENT_PORT, host_name, service_name
 from trainer_operator.trainer.serving import apart_from_replicas
@@ -132,8 +133,11 @@ def _trainer_container(
 ) -> dict[str, Any]:
     spec = trainer.spec
     template = spec.topology.pod_spec
-    command = role.command or spec.command
-    args = role.args or spec.args
+    image, command, args = role.image or spec.image, role.command or spec.command, role.args or spec.args
+    read = entrypoint.recorded(trainer.status, member.role) if not command else None
+    if read is not None:
+        image, command = entrypoint.pinned(read), tuple(map(_literal, read.command))
+        args = args or tuple(map(_literal, read.args))
     resources = role.resources or spec.resources
     mounts = agent_mounts(trainer)
     if spec.topology.storage is not None:
@@ -153,7 +157,7 @@ def _trainer_container(
     probe = {"port": AGENT_PORT, "scheme": "HTTP"}
     container = {
         "name": "trainer",
-        "image": role.image or spec.image,
+        "image": image,
         "imagePullPolicy": spec.image_pull_policy,
         "command": ["python3", "-I", f"{AGENT_FOLDER}/agent.pyz", "--", *(command or ())],
         "args": list(args or ()),
@@ -173,6 +177,11 @@ def _trainer_container(
         "terminationMessagePolicy": "File",
     }
     return {key: value for key, value in container.items() if value not in (None, {}, [])}
+
+
+def _literal(word: str) -> str:
+    """Keep a word of an image as it is: in a pod's command `$(NAME)` is replaced and `$$` is a `$`."""
+    return word.replace("$", "$$")
 
 
 def _environment(

@@ -20,11 +20,13 @@ from runtime.objects import ObjectKey, uid_of
 from runtime.resourceversion import compare
 from trainer_operator.api.profile import TrainingProfile, TrainingProfileSpec
 from trainer_operator.api.trainer import Trainer
+from trainer_operator.images import EntryPoint
 from trainer_operator.telemetry.metrics import TrainerMetrics
 from trainer_operator.topology.forest import Forest
 from trainer_operator.topology.members import Members
 from trainer_operator.trainer.apply import Applier
 from trainer_operator.trainer.decide import Decision, decide, is_ours
+from trainer_operator.trainer.entrypoint import images_to_read
 from trainer_operator.trainer.membership import ACTIVE, RECOVERING, desired_members
 from trainer_operator.trainer.observe import checkpoint_view, pods_by_member
 from trainer_operator.trainer.phase import is_terminal
@@ -70,6 +72,7 @@ class TrainerReconciler:
         caught_up: Callable[[str], bool],
         rng: random.Random,
         metrics: TrainerMetrics,
+        entry_point: Callable[[str, ObjectKey], EntryPoint | str | None],
     ) -> None:
         self._trainers = trainers
         self._profiles = profiles
@@ -85,6 +88,7 @@ class TrainerReconciler:
         self._caught_up = caught_up
         self._rng = rng
         self._metrics = metrics
+        self._entry_point = entry_point
         self._written: dict[ObjectKey, Trainer] = {}
         self._uids: dict[ObjectKey, str] = {}
         self._progress_at: dict[ObjectKey, float] = {}
@@ -153,6 +157,7 @@ class TrainerReconciler:
             claims=self._surroundings.claims(uid) if trainer.spec.topology.storage is not None else (),
             attachments=self._surroundings.attachments(old) if old else {},
             checkpoints=tuple(checkpoint_view(c) for c in self._checkpoints.by_index(OWNER_UID, uid)),
+            entry_points=self._entry_points(trainer),
             now=self._clock.utcnow(),
             heartbeat=self._members.heartbeat,
             led_for=self._clock.monotonic() - self._led_since(),
@@ -161,6 +166,11 @@ class TrainerReconciler:
             chance=self._rng.random(),
             settings=self._settings,
         )
+
+    def _entry_points(self, trainer: Trainer) -> dict[str, EntryPoint | str]:
+        key = ObjectKey(trainer.metadata.namespace or "", trainer.metadata.name)
+        found = {image: self._entry_point(image, key) for image in sorted(images_to_read(trainer))}
+        return {image: outcome for image, outcome in found.items() if outcome is not None}
 
     def _mass_silence(self) -> bool:
         silent = self._members.mass_silence(self._settings.lost_window(self._members.heartbeat))

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from trainer_operator.api.profile import TrainingProfileSpec
 from trainer_operator.api.trainer import Trainer
+from trainer_operator.images import EntryPoint
 from trainer_operator.topology.members import AgentView, MemberId
 from trainer_operator.trainer.nodes import NodeView
 
@@ -122,6 +123,8 @@ class Observed:
     nodes: Mapping[str, NodeView]
     checkpoints: tuple[CheckpointView, ...]
     now: datetime
+    entry_points: Mapping[str, EntryPoint | str] = field(default_factory=dict)
+    """By image, what it runs by itself, or why that cannot be read; images that are still being read are not here."""
     claims: tuple[ClaimView, ...] = ()
     """The claims of its members."""
     attachments: Mapping[tuple[str, str], str] = field(default_factory=dict)

@@ -83,6 +83,8 @@ class World:
     folder: Path
     kubectl: object
     operators: list[Operator] = field(default_factory=list)
+    registry: socket.socket = field(default_factory=lambda: socket.create_server(("127.0.0.1", 0)))
+    """Where the operators find a registry that tests serve."""
 
     @property
     def operator_kubeconfig(self):
@@ -141,6 +143,7 @@ def world(tmp_path_factory):
                 f"--health-probe-bind-address=127.0.0.1:{health}",
                 "--leader-elect",
                 "--voluntary-interval=1",
+                f"--registry=http://127.0.0.1:{world.registry.getsockname()[1]}",
             ]
             command += [f"--leader-election-namespace={NAMESPACE}"]
             world.operators.append(Operator(f"operator-{number}", command, folder, health))
@@ -149,6 +152,7 @@ def world(tmp_path_factory):
         for operator in world.operators:
             if operator.process.exit_code() is None:
                 operator.kill()
+        world.registry.close()
     finally:
         cluster.down()
 

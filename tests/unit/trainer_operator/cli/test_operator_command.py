@@ -68,6 +68,14 @@ def test_a_missing_certificate_is_one_sentence(tmp_path):
     assert "--certificate-folder" in answer.stderr
 
 
+def test_a_registry_that_is_written_wrong_is_one_sentence(tmp_path):
+    """NE3, rule 7 of the architecture."""
+    answer = run("--registry", "https://registry.example/team", "--certificate-folder", tmp_path)
+    assert answer.returncode == 2
+    assert "--registry" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
 def test_an_operator_whose_certificate_is_not_there_yet_is_alive_but_not_ready(tmp_path):
     """TR43, EC4, EC5: a Secret that is still empty ends no process; what is missing is said where it is looked for."""
     kubeconfig, certificates, port = tmp_path / "kubeconfig", tmp_path / "tls", free_port()

@@ -400,20 +400,6 @@ def test_the_settings_of_the_operator_hold_for_every_decision():
     assert decide(patient).status.disruptions == 0
 
 
-def test_a_trainer_without_a_command_waits_and_says_what_is_missing():
-    """Rule 7 of the architecture: the sample without a command is accepted, and no pod fails for it."""
-    cluster = Cluster(trainer())
-    spec = cluster.trainer.spec.model_copy(update={"command": None})
-    cluster.trainer = cluster.trainer.model_copy(update={"spec": spec})
-    for _ in range(3):
-        cluster.reconcile()
-        cluster.tick()
-    assert cluster.pods == {}
-    assert [reason for reason, _ in cluster.events] == ["CommandNotKnown"]
-    ready = next(c for c in cluster.trainer.status.conditions if c.type == "Ready")
-    assert "spec.command" in ready.message
-
-
 @pytest.mark.parametrize("dropped", sorted(TrainerStatus.model_fields))
 def test_a_status_field_that_an_older_crd_drops_deletes_no_pod_and_charges_nothing(dropped):
     """TR32: absent is not zero; the API server prunes what its CRD doesn't know, whichever field that is."""
