@@ -69,3 +69,5 @@ class Group:
     scenarios: tuple[Scenario, ...]
     skipped: Mapping[str, str] = field(default_factory=dict)
     """Arms that are left out, with the reason, which the report gives: never because they fail."""
+    repetitions: int = 0
+    """At most so many, for what takes long; 0: as many as the plan says."""

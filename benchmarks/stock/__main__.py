@@ -1,0 +1,88 @@
+"""`python -m benchmarks.stock [--quick] [--arms …] [--groups …] [--table]`: measure, store and render."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+import uvloop
+
+from benchmarks.machine import facts
+from benchmarks.stock import report, results
+from benchmarks.stock.journal import Journal
+from benchmarks.stock.plan import FULL, QUICK, Plan
+from benchmarks.stock.runner import run
+from trainer_operator.devcluster.assets import KUBERNETES_VERSION
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "stock.md"
+PLOTS = PAGE.with_suffix(".svg")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what was asked for; the exit code says whether it was measured, not who won."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.stock", description="Compare with other operators."
+    )
+    parser.add_argument("--quick", action="store_true", help="one repetition of less; minutes, not hours")
+    parser.add_argument("--arms", default="", help="only these, with commas; nothing is stored")
+    parser.add_argument("--groups", default="", help="only these, with commas; nothing is stored")
+    parser.add_argument(
+        "--repetitions", type=int, default=0, help="another number of them; nothing is stored"
+    )
+    parser.add_argument("--fresh", action="store_true", help="begin anew, also after an interrupted run")
+    parser.add_argument("--table", action="store_true", help="only render the stored result")
+    chosen = parser.parse_args(arguments)
+    if chosen.table:
+        return _render()
+    whole = QUICK if chosen.quick else FULL
+    try:
+        plan = whole.limited(
+            arms=list(filter(None, chosen.arms.split(","))),
+            groups=list(filter(None, chosen.groups.split(","))),
+            repetitions=chosen.repetitions,
+        )
+    except ValueError as error:
+        parser.error(str(error))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends all programs, as Ctrl-C does
+    return _measure(plan, is_whole=plan == whole, is_fresh=chosen.fresh, quick=chosen.quick)
+
+
+def _measure(plan: Plan, *, is_whole: bool, is_fresh: bool, quick: bool) -> int:
+    journal_file = results.FOLDER / f"{plan.name}-{plan.fingerprint()}.journal"
+    if is_fresh:
+        journal_file.unlink(missing_ok=True)
+    journal = Journal(journal_file, plan)
+    if journal.records:
+        print(
+            f"going on after {len(journal.records)} of {len(plan.cells())} cells", file=sys.stderr, flush=True
+        )
+    machine = {**facts(), "kubernetes": KUBERNETES_VERSION}
+    try:
+        uvloop.run(run(plan, journal))
+    except KeyboardInterrupt:
+        print("\ninterrupted: the same command goes on from here", file=sys.stderr)
+        return 130
+    command = "make bench-quick" if quick else "make bench"
+    found = results.document(plan, journal.records, machine=machine, command=command)
+    journal.remove()
+    if not is_whole:
+        print(report.render(found))
+        return 0
+    print(f"stored in {results.store(found).name}", file=sys.stderr)
+    return _render()
+
+
+def _render() -> int:
+    found = results.load()
+    if found is None:
+        print("no result is stored yet: run `make bench-quick`", file=sys.stderr)
+        return 1
+    report.write(PAGE, found, plots=PLOTS)
+    print(report.render(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""What is measured, for whom, how often and in which order."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import cast
+
+from benchmarks.result import Scale
+from benchmarks.stock.arm import Arm
+from benchmarks.stock.scenario import Group
+from benchmarks.stock.scenarios.failures import groups
+from benchmarks.stock.scenarios.idle import Idle
+from benchmarks.stock.scenarios.storm import Storm
+
+__all__ = ["ARMS", "FULL", "QUICK", "Cell", "Plan", "new_arm"]
+
+ARMS: Mapping[str, str] = {
+    "ours": "benchmarks.stock.arms.ours:Ours",
+    "stock-tuned": "benchmarks.stock.arms.training_operator:tuned",
+    "v2-tuned": "benchmarks.stock.arms.trainer_v2:tuned",
+    "raw": "benchmarks.stock.arms.raw:Raw",
+    "ours-clamped": "benchmarks.stock.arms.ours:Clamped",
+    "stock-defaults": "benchmarks.stock.arms.training_operator:defaults",
+    "v2-defaults": "benchmarks.stock.arms.trainer_v2:defaults",
+}
+"""All arms, in the order of the tables; each is imported only when it runs."""
+
+_SLOW = "at 20 requests a second it takes minutes; measured with 100 jobs"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One group of scenarios, for one arm, once."""
+
+    group: str
+    arm: str
+    repetition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A whole run."""
+
+    name: str
+    """Of its result."""
+    groups: tuple[Group, ...]
+    arms: tuple[str, ...] = tuple(ARMS)
+    repetitions: int = 1
+
+    def cells(self) -> list[Cell]:
+        """Return the cells in the order in which they run.
+
+        Arms take turns within a group, and each repetition begins with another one, so that a machine that is slow
+        for a while is slow for all, and nobody is always first.
+        """
+        found: list[Cell] = []
+        for repetition in range(self.repetitions):
+            for group in self.groups:
+                if group.repetitions and repetition >= group.repetitions:
+                    continue
+                first = repetition % len(self.arms)
+                turns = self.arms[first:] + self.arms[:first]
+                found += [Cell(group.name, arm, repetition) for arm in turns if arm not in group.skipped]
+        return found
+
+    def group(self, name: str) -> Group:
+        """Return the group of this name."""
+        return next(group for group in self.groups if group.name == name)
+
+    def limited(self, *, arms: Sequence[str] = (), groups: Sequence[str] = (), repetitions: int = 0) -> Plan:
+        """Return the part that was asked for; what is empty or 0 stays as it is.
+
+        Raises: ValueError naming what there is not.
+        """
+        for wanted, known, what in (
+            (arms, self.arms, "arm"),
+            (groups, [g.name for g in self.groups], "group"),
+        ):
+            if unknown := [name for name in wanted if name not in known]:
+                raise ValueError(f"no {what} named {', '.join(unknown)}: there are {', '.join(known)}")
+        return replace(
+            self,
+            arms=tuple(arm for arm in self.arms if not arms or arm in arms),
+            groups=tuple(group for group in self.groups if not groups or group.name in groups),
+            repetitions=repetitions or self.repetitions,
+        )
+
+    def fingerprint(self) -> str:
+        """Return what an interrupted run must agree on to be gone on with."""
+        said = [self.name, self.arms, self.repetitions, [repr(group) for group in self.groups]]
+        return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:12]
+
+
+def new_arm(name: str) -> Arm:
+    """Import and make an arm."""
+    module, _, factory = ARMS[name].partition(":")
+    return cast("Callable[[], Arm]", getattr(import_module(module), factory))()
+
+
+_CLAMPED = {"ours-clamped": _SLOW, "stock-defaults": _SLOW}
+
+QUICK = Plan(
+    "quick",
+    (
+        Group("storm-100", (Storm(100),)),
+        Group("storm-300", (Storm(300), Idle(300, seconds=20)), _CLAMPED),
+        *groups(Scale.QUICK),
+    ),
+)
+"""`make bench-quick`: under ten minutes on a machine that does nothing else."""
+
+FULL = Plan(
+    "full",
+    (
+        Group("storm-100", (Storm(100),)),
+        Group("storm-300", (Storm(300),), _CLAMPED),
+        Group("storm-1000", (Storm(1000), Idle(1000)), _CLAMPED, repetitions=3),
+        Group("storm-1x1000", (Storm(1, pods=1000),), _CLAMPED),
+        *(
+            replace(group, repetitions=1) if group.name == "node-lost" else group
+            for group in groups(Scale.FULL)
+        ),
+    ),
+    repetitions=5,
+)
+"""`make bench`."""

@@ -1,0 +1,185 @@
+"""A result as Markdown and as plots, made of the stored JSON alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import BEGIN, END
+from benchmarks.result import Ratio
+from benchmarks.stock.results import claims, figures
+from benchmarks.stock.spread import spread
+
+__all__ = ["LABELS", "plot", "render", "summary", "write"]
+
+Document = Mapping[str, Any]  # Any: the JSON edge
+
+LABELS = {
+    "ours": "**this operator**",
+    "ours-clamped": "this operator, clamped to 20 requests/s",
+    "stock-tuned": "training-operator, tuned",
+    "stock-defaults": "training-operator, defaults",
+    "v2-tuned": "Trainer v2 + JobSet, tuned",
+    "v2-defaults": "Trainer v2 + JobSet, defaults",
+    "raw": "the same pods POSTed, no operator",
+}
+"""How readers know the arms."""
+
+_COLOURS = {"ours": "#2f81f7", "ours-clamped": "#79b8ff", "raw": "#8c959f"}
+_PEER_COLOUR = "#d18616"
+_INK = "#7d8590"
+"""Readable on white and on near-black."""
+
+
+def render(found: Document) -> str:
+    """Return all sections."""
+    parts = [_section(section) for section in found["sections"]]
+    met = "\n".join(_claim(ratio) for ratio in claims(dict(found)))
+    if met:
+        parts.insert(0, f"## Against the targets\n\n{met}")
+    return "\n\n".join([*parts, _origin(found)])
+
+
+def summary(found: Document) -> str:
+    """Return the few rows that the README shows."""
+    storms = [s["name"] for s in found["sections"] if s["name"].startswith("storm-") and "x" not in s["name"]]
+    biggest = max(storms, key=lambda name: int(name.removeprefix("storm-")), default="")
+    idles = [section["name"] for section in found["sections"] if section["name"].startswith("idle-")]
+    columns: list[tuple[str, str, str, int]] = [
+        (biggest, "pods_per_second", f"Pods/s, {biggest.removeprefix('storm-')} jobs x 4", 0),
+        (biggest, "requests_per_job", "Requests/job", 1),
+        (biggest, "peak_memory", "Peak MiB", 0),
+        *((name, "writes", "Idle writes", 0) for name in idles[:1]),
+        ("pod-failed", "median", "Failed pod replaced, s", 2),
+        ("pods-failed", "slowest", "10 % failed at once, s", 2),
+    ]
+    columns = [each for each in columns if any(figures(dict(found), each[0], arm, each[1]) for arm in LABELS)]
+    if not columns:
+        return "No figure yet.\n"
+    lines = [f"| | {' | '.join(label for _, _, label, _ in columns)} |", "|---|" + "---:|" * len(columns)]
+    for arm, label in LABELS.items():
+        values = [(figures(dict(found), section, arm, key), digits) for section, key, _, digits in columns]
+        if any(found_values for found_values, _ in values):
+            cells = [f"{spread(each).median:,.{digits}f}" if each else "–" for each, digits in values]
+            lines.append(f"| {label} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def write(path: Path, found: Document, *, plots: Path) -> None:
+    """Replace what is between the markers of the page, and draw the plots.
+
+    Raises: ValueError when the page lacks a marker.
+    """
+    text = path.read_text()
+    head, begin, rest = text.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(
+            f"{path.name} lacks the line {END if begin else BEGIN!r}: add it where results belong"
+        )
+    plot(plots, found)
+    image = f"![pods per second by storm]({plots.name})"
+    path.write_text(f"{head}{BEGIN}\n\n{image}\n\n{render(found)}\n\n{END}{tail}")
+
+
+def plot(path: Path, found: Document) -> None:
+    """Draw pods per second by storm and arm; the same result gives the same bytes."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    from matplotlib.figure import Figure
+
+    storms = [section for section in found["sections"] if section["name"].startswith("storm-")]
+    settings: dict[Any, Any] = {
+        "svg.hashsalt": "stock",
+        "svg.fonttype": "none",
+        "font.family": "sans-serif",
+        "font.size": 9,
+    }
+    with mpl.rc_context(settings):
+        figure = Figure(figsize=(8, 0.6 + 1.9 * max(1, len(storms))), layout="constrained")
+        for number, section in enumerate(storms, 1):
+            axes = figure.add_subplot(max(1, len(storms)), 1, number)
+            rows = [
+                (arm, values)
+                for arm in LABELS
+                if (values := figures(dict(found), section["name"], arm, "pods_per_second"))
+            ]
+            spreads = [spread(values) for _, values in rows]
+            bars = axes.barh(
+                [LABELS[arm].strip("*") for arm, _ in rows],
+                [each.median for each in spreads],
+                xerr=[[e.median - e.low for e in spreads], [e.high - e.median for e in spreads]],
+                color=[_COLOURS.get(arm, _PEER_COLOUR) for arm, _ in rows],
+                ecolor=_INK,
+            )
+            axes.bar_label(bars, [f"{each.median:,.0f}" for each in spreads], padding=4, color=_INK)
+            axes.invert_yaxis()
+            axes.margins(x=0.12)
+            axes.set_title(
+                f"{section['title']}: pods created per second", loc="left", color=_INK, fontsize=10
+            )
+            axes.tick_params(colors=_INK)
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.spines[["left", "bottom"]].set_color(_INK)
+            axes.patch.set_alpha(0)
+        figure.savefig(path, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+
+
+def _section(section: Document) -> str:
+    columns = section["columns"]
+    lines = [f"## {section['title']}", "", section["conditions"], ""]
+    lines += [f"| | {' | '.join(column['label'] for column in columns)} |", "|---|" + "---:|" * len(columns)]
+    notes: list[str] = []
+    for row in section["rows"]:
+        label = LABELS.get(row["arm"], row["arm"])
+        if not row["repetitions"]:
+            why = row["errors"][0] if row["errors"] else "not measured"
+            lines.append(f"| {label} | broken: {_cell(why)} |" + " |" * (len(columns) - 1))
+            continue
+        lines.append(f"| {label} | {' | '.join(_figure(column, row['repetitions']) for column in columns)} |")
+        told = row["repetitions"][-1]["notes"]
+        notes += [f"- {label}: {text}" for key, text in sorted(told.items())]
+        if row["errors"]:
+            notes.append(f"- {label}: broken in {len(row['errors'])} repetitions: {row['errors'][0]}")
+    by_reason: dict[str, list[str]] = {}
+    for arm, why in section["skipped"].items():
+        by_reason.setdefault(why, []).append(LABELS.get(arm, arm))
+    notes += [f"- Not measured: {', '.join(arms)}: {why}." for why, arms in by_reason.items()]
+    return "\n".join(lines + (["", *notes] if notes else []))
+
+
+def _figure(column: Mapping[str, Any], repetitions: Sequence[Mapping[str, Any]]) -> str:
+    key, digits = column["key"], column["digits"]
+    values = [each["figures"][key] for each in repetitions if each["figures"].get(key) is not None]
+    if not values:
+        return next((_cell(each["notes"][key]) for each in repetitions if key in each["notes"]), "–")
+    found = spread(values)
+    if found.count == 1 or found.low == found.high:
+        return f"{found.median:,.{digits}f}"
+    return f"{found.median:,.{digits}f} [{found.low:,.{digits}f}–{found.high:,.{digits}f}]"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "/").replace("\n", " ")
+
+
+def _claim(ratio: Ratio) -> str:
+    text = f"- {ratio.what}: **{ratio.value:,.2f}**"
+    if ratio.is_kept is None:
+        return text
+    bound = f"at least {ratio.at_least:g}" if ratio.at_least is not None else f"at most {ratio.at_most:g}"
+    return f"{text} (target: {bound}; {'kept' if ratio.is_kept else 'missed'})"
+
+
+def _origin(found: Document) -> str:
+    machine = found["machine"]
+    versions = sorted(
+        {f"{name} {version}" for each in found["versions"].values() for name, version in each.items()}
+    )
+    return (
+        f"`{found['command']}` on {machine['cpus']} CPUs ({machine['cpu']}), {machine['memory_gib']} GiB, load "
+        f"{machine['load_before']} before the run; Kubernetes {machine['kubernetes']}, Python {machine['python']}; "
+        f"{', '.join(versions)}."
+    )
