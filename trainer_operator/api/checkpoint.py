@@ -103,6 +103,8 @@ class CheckpointSpec(ApiModel):
     """With true, the members wait after saving until the operator lets them go on."""
     hold: StrictBool = False
     """With true, retention never removes this checkpoint."""
+    discard: StrictBool = False
+    """With true, nothing is restored from it any more, and it is deleted unless it is held."""
 
     transition_rules: ClassVar[tuple[TransitionRule, ...]] = (
         TransitionRule(

@@ -267,7 +267,7 @@ class CheckpointReconciler:
 
     def siblings(self, trainer: Trainer) -> list[Kept]:
         """Return all checkpoints of a Trainer as retention sees them."""
-        restored = trainer.status.membership.restore_from if trainer.status.phase not in TERMINAL else ""
+        restored = trainer.status.membership.restore_from if trainer.status.phase not in AT_REST else ""
         found = []
         for obj in self._checkpoints.by_index(OWNER_UID, trainer.metadata.uid):
             status, name = self._newest_status(obj), obj["metadata"]["name"]
@@ -280,6 +280,7 @@ class CheckpointReconciler:
                     state=status.get("state") or "",
                     health=status.get("health") or "",
                     hold=bool((obj.get("spec") or {}).get("hold")),
+                    discard=bool((obj.get("spec") or {}).get("discard")),
                     in_use=bool(restored) and status.get("id") == restored,
                     store_id=status.get("storeId") or "",
                     id=status.get("id") or "",
@@ -490,7 +491,8 @@ class _View:
         return still_pinned(self.checkpoint.status.pins, self._siblings)
 
     def _last_committed(self) -> int:
-        return max((c.step for c in self._siblings if c.state == "Committed"), default=0)
+        counting = [c.step for c in self._siblings if c.state == "Committed" and not c.discard]
+        return max(counting, default=0)
 
     def _store_id(self) -> str:
         """Return the id of the store that the Trainer's newest committed checkpoint lies in (CK7)."""

@@ -17,6 +17,8 @@ class Kept:
     state: str
     health: str
     hold: bool = False
+    discard: bool = False
+    """The user went back behind it: it counts for nothing any more."""
     in_use: bool = False
     """A restore or an epoch in preparation reads it."""
     store_id: str = ""
@@ -37,25 +39,18 @@ def to_retire(checkpoints: Iterable[Kept], max_retention: int) -> set[str]:
     """Return the names of Committed checkpoints beyond `max_retention`.
 
     Guarantees: never the newest, never the newest that is not Corrupt, never a held or pinned one or one in use; only
-    healthy ones that stay count against the limit (GC1, IV6).
+    healthy ones that stay count against the limit (GC1, IV6). What the user discarded goes whatever else there is.
     """
+    everything = [c for c in checkpoints if c.state == "Committed" and not c.marked]
     committed = sorted(
-        (c for c in checkpoints if c.state == "Committed" and not c.marked),
-        key=lambda c: (c.step, c.sequence),
-        reverse=True,
+        (c for c in everything if not c.discard), key=lambda c: (c.step, c.sequence), reverse=True
     )
     sound = [c for c in committed if c.health != "Corrupt"]
     kept = {c.name for c in sound[:max_retention]} | {c.name for c in committed[:1]}
     oldest_kept = min((c.step for c in sound[:max_retention]), default=0)
-    return {
-        c.name
-        for c in committed
-        if c.name not in kept
-        and not c.hold
-        and not c.in_use
-        and not c.pins
-        and (c.health != "Corrupt" or c.step < oldest_kept)
-    }
+    surplus = [c for c in committed if c.name not in kept and (c.health != "Corrupt" or c.step < oldest_kept)]
+    discarded = [c for c in everything if c.discard]
+    return {c.name for c in [*surplus, *discarded] if not c.hold and not c.in_use and not c.pins}
 
 
 def to_forget(checkpoints: Iterable[Kept]) -> set[str]:

@@ -384,7 +384,7 @@ def restore_failed(draft: Draft, results: dict[MemberId, str]) -> None:
 
 def newest_committed(checkpoints: tuple[CheckpointView, ...]) -> CheckpointView | None:
     """Return the newest checkpoint that counts and is not known to be damaged (CK1, RS1)."""
-    good = [c for c in checkpoints if c.state == "Committed" and c.health != "Corrupt"]
+    good = [c for c in checkpoints if c.state == "Committed" and c.health != "Corrupt" and not c.discard]
     return max(good, key=lambda c: (c.step, c.sequence), default=None)
 
 

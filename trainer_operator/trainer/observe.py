@@ -91,6 +91,7 @@ def checkpoint_view(obj: Mapping[str, Any]) -> CheckpointView:
         state=status.get("state") or "",
         health=status.get("health") or "Unknown",
         reason=(obj.get("spec") or {}).get("reason") or "",
+        discard=bool((obj.get("spec") or {}).get("discard")),
         abort_reason=str((abort or {}).get("reason") or ""),
         abort_message=str((abort or {}).get("message") or ""),
         sequence=int(digits) if digits.isdecimal() else 0,

@@ -73,6 +73,8 @@ class CheckpointView:
     aborted: bool = False
     staging: float | None = None
     """Once it is committed: how long that took."""
+    discard: bool = False
+    """The user went back behind it."""
     abort_reason: str = ""
     abort_message: str = ""
 

@@ -1,4 +1,4 @@
-"""Work in the store while no member runs: a janitor does it, on a real cluster."""
+"""Checkpoints that users ask for and go back to, and work in the store while no member runs, on a real cluster."""
 
 import subprocess
 import sys
@@ -6,27 +6,46 @@ import sys
 LONG = 2000
 
 
-def test_a_janitor_keeps_retention_at_rest_and_deletes_all_with_the_trainer(job, until):
-    """CS5, CS12, GC1, R6: a deletion in the foreground waits for the store; records stay for a late decider (DE4)."""
+def test_users_go_back_to_a_checkpoint_and_a_janitor_works_at_rest(job, until):
+    """CS5, CS12, GC1, CK6, R6: a deletion in the foreground waits for the store; DE4: records stay."""
     digits = job.digits(epochs=LONG)
     store = digits.folder / f"store-{digits.namespace}"
-    policy = {"bucket": f"file://{store}", "intervalMinutes": 0.05, "retainOnDelete": False}
-    digits.patch({"checkpoint": policy})
+    policy = {"bucket": f"file://{store}", "intervalMinutes": 0.05, "maxRetention": 50}
+    digits.patch({"checkpoint": {**policy, "retainOnDelete": False}})
 
     def committed():
         found = digits.world.get("checkpoints", "-n", digits.namespace)["items"]
-        return [each for each in found if each.get("status", {}).get("state") == "Committed"]
+        return {
+            each["metadata"]["name"]: each["status"]["step"]
+            for each in found
+            if each.get("status", {}).get("state") == "Committed"
+        }
+
+    def plugin(*command):
+        access = [f"--kubeconfig={digits.world.cluster.kubeconfig}", f"--namespace={digits.namespace}"]
+        call = [sys.executable, "-m", "trainer_operator.cli.plugin.main", *command, *access]
+        answer = subprocess.run(call, capture_output=True, text=True, check=False, timeout=180)
+        assert answer.returncode == 0, answer.stderr
+        return answer.stdout
 
     digits.wait_committed(60)
-    access = [f"--kubeconfig={digits.world.cluster.kubeconfig}", f"--namespace={digits.namespace}"]
-    asked = [sys.executable, "-m", "trainer_operator.cli.plugin.main", "checkpoint", "digits", *access]
-    answer = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=120)
-    assert (answer.returncode, answer.stderr.count("Traceback")) == (0, 0), answer.stderr
-    assert " is committed: " in answer.stdout
-    assert "OnDemand" in {each["spec"]["reason"] for each in committed()}
+    asked = plugin("checkpoint", "digits").split()[0].removeprefix("checkpoint/")
+    step = committed()[asked]
+    digits.wait_step(step + 20)
+    assert (
+        plugin("restore", "digits", "--from", asked, "--yes") == f"trainer/digits goes on from step {step}\n"
+    )
+    until(
+        lambda: digits.status()["membership"].get("restoreStep") == step and digits.phase() == "Running",
+        90,
+        "training from the older step",
+        tell=digits.status,
+    )
+    assert digits.status()["lastRollback"]["to"] == step
+
     digits.patch({"suspend": True})
     digits.wait_phase("Suspended", 60)
-    digits.patch({"checkpoint": {**policy, "maxRetention": 1}})
+    digits.patch({"checkpoint": {"maxRetention": 1}})
     until(lambda: len(committed()) == 1, 90, "retention at rest", tell=digits.pods)
     assert list(store.rglob("c0/*/*"))
     until(lambda: digits.pods() == {}, 60, "the janitor gone")

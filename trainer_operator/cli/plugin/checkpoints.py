@@ -48,7 +48,9 @@ def restorable(found: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     good = [
         each
         for each in found
-        if status_of(each).get("state") == "Committed" and status_of(each).get("health") != "Corrupt"
+        if status_of(each).get("state") == "Committed"
+        and status_of(each).get("health") != "Corrupt"
+        and not each["spec"].get("discard")
     ]
     return max(
         good, key=lambda each: (status_of(each).get("step") or 0, each["metadata"]["name"]), default=None
@@ -92,7 +94,7 @@ def _row(each: Mapping[str, Any], now: datetime, *, is_chosen: bool, wide: bool)
         str(status.get("size") or ""),
         size(status["reusedBytes"]) if status.get("reusedBytes") else "",
         Text(health if state == "Committed" else "", style=_HEALTH_STYLES.get(health, "")),
-        str(each["spec"].get("reason") or "") + (" (held)" if each["spec"].get("hold") else ""),
+        str(each["spec"].get("reason") or "") + _wish(each["spec"]),
         since(status.get("committedAt") or metadata.get("creationTimestamp"), now),
         Text("next" if is_chosen else "", style="green"),
     ]
@@ -107,3 +109,7 @@ def _row(each: Mapping[str, Any], now: datetime, *, is_chosen: bool, wide: bool)
             str(status.get("storeId") or "")[:8],
         ]
     return row
+
+
+def _wish(spec: Mapping[str, Any]) -> str:
+    return " (discarded)" if spec.get("discard") else " (held)" if spec.get("hold") else ""

@@ -19,6 +19,7 @@ from trainer_operator.cli.plugin.failure import EXIT_CODES
 from trainer_operator.cli.plugin.listing import list_trainers
 from trainer_operator.cli.plugin.logs import logs
 from trainer_operator.cli.plugin.restart import restart
+from trainer_operator.cli.plugin.restore import restore
 from trainer_operator.cli.plugin.tree import tree
 
 _SUMMARY = "See and steer Trainers: distributed trainings that the Trainer Operator keeps alive."
@@ -45,6 +46,7 @@ app.command()(restart)
 app.command()(checkpoints)
 app.command()(checkpoint)
 app.command()(verify)
+app.command()(restore)
 app.command()(completion)
 
 

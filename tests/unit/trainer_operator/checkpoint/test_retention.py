@@ -1,5 +1,7 @@
 """Retention by example: what a person would expect to be kept."""
 
+from dataclasses import replace
+
 from trainer_operator.checkpoint.retention import Kept, to_retire
 
 
@@ -40,3 +42,10 @@ def test_a_second_checkpoint_of_the_same_step_is_the_newer_one():
     """CK2: the same step may be saved again under a new id."""
     twice = [Kept("first", 10, 1, "Committed", "Healthy"), Kept("second", 10, 2, "Committed", "Healthy")]
     assert to_retire(twice, 1) == {"first"}
+
+
+def test_what_the_user_went_back_behind_goes_even_as_the_newest_and_counts_for_nothing():
+    """CK6: three others stay; a held one stays, too."""
+    old, newest, held = committed(10, 20, 30), *committed(40), *committed(50)
+    discarded = [replace(newest, discard=True), replace(held, discard=True, hold=True)]
+    assert to_retire([*old, *discarded], 3) == {"c40"}
