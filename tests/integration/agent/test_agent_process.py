@@ -172,7 +172,11 @@ def test_a_checkpoint_is_written_while_training_goes_on_and_restored_with_its_ha
     chunk = next((agent.folder.parent / "store" / "ckpt" / ckpt / "c0").glob("*/*"))
     content = chunk.read_bytes()
     chunk.write_bytes(bytes([content[0] ^ 1]) + content[1:])  # of the right size: only who reads it sees it
-    read = begin(operator, 3, restore={"ckpt": ckpt, "step": step}, restoreStep=step)
+    again = begin(operator, 3, restore={"ckpt": ckpt, "step": step}, restoreStep=step)
+    assert operator.result(again)["ok"]
+    wait_until(lambda: agent.log.count(f"restored {step} {step}") == 2)  # from the pod's own volume
+    shutil.rmtree(agent.folder / "cache")
+    read = begin(operator, 4, restore={"ckpt": ckpt, "step": step}, restoreStep=step)
     operator.wait(lambda: not operator.result(read)["ok"])
     assert operator.result(read)["error"].startswith("restore: shard 0")
     assert wait_proc(operator, "exited", 60)["exit"]["code"] == 1
@@ -181,7 +185,7 @@ def test_a_checkpoint_is_written_while_training_goes_on_and_restored_with_its_ha
     away.mkdir()
     for name in ("store", "STORE"):
         (root / name).rename(away / name)
-    waiting = begin(operator, 4, restore={"ckpt": ckpt, "step": step}, restoreStep=step)
+    waiting = begin(operator, 5, restore={"ckpt": ckpt, "step": step}, restoreStep=step)
     wait_until(lambda: "the start waits for the store: StoreChanged: " in agent.log)
     assert operator.beat("worker-0")["proc"] == "none"
     for name in ("store", "STORE"):
@@ -190,7 +194,7 @@ def test_a_checkpoint_is_written_while_training_goes_on_and_restored_with_its_ha
     assert operator.result(waiting)["ok"]
 
     chunk.write_bytes(b"")
-    refused = operator.result(begin(operator, 5, restore={"ckpt": ckpt, "step": step}, restoreStep=step))
+    refused = operator.result(begin(operator, 6, restore={"ckpt": ckpt, "step": step}, restoreStep=step))
     assert not refused["ok"]
     assert refused["error"].startswith("restore: shard 0")
     assert refused["value"] == {"ckpt": ckpt}

@@ -127,6 +127,7 @@ class Job:
         self._store_credentials = get("TRAINER_STORE_CREDENTIALS") or ""
         self._open_home: Optional[Callable[[], Any]] = None
         self._spool_dir = get("TRAINER_SPOOL_DIR") or ""
+        self._cache_dir = get("TRAINER_CACHE_DIR") or ""
         self._told = threading.Condition()
         self._order: Optional[_Order] = None
         self._asked = self.restore_step
@@ -386,7 +387,8 @@ class Job:
     def _from_store(self, ckpt: str) -> Restored:
         store, index, backends = _agent_part("store"), _agent_part("index"), _agent_part("backends")
         try:
-            where = store.CheckpointDir(self._home(), ckpt)
+            home = _agent_part("chunkcache").cached(self._home(), self._cache_dir)
+            where = store.CheckpointDir(home, ckpt)
             decision = index.check_restorable(where, None)
             shard = index.shard_for(decision.shards, role=self.role, rank=self.rank)
             found, data = index.read_shard(where, shard)
