@@ -1,7 +1,7 @@
 """The conversation with the training process: what it says becomes state, what it is told becomes orders.
 
     SDK -> agent   hello, step, phase, epoch, psepoch, accepted, past, saved, damaged, done
-    agent -> SDK   checkpoint, pause, resume, updateps
+    agent -> SDK   checkpoint, pause, resume, updateps, distrust
 
 A checkpoint is asked for, accepted or refused as past, then saved: the process hands over a packed file in the spool
 and goes on; the saver takes it from there.
@@ -21,6 +21,7 @@ from trainer_operator.agent.settings import Settings
 from trainer_operator.agent.state import PHASES, Result, State
 
 _DRAIN_TIME = 2.0
+_NAMES_TOLD = 512
 
 
 class Conversation:
@@ -63,9 +64,12 @@ class Conversation:
         """Ask for a checkpoint; the result of the directive follows when the process accepts or refuses."""
         with self._lock:
             self._asked[order.ckpt] = (order, directive)
-        self.server.order(
-            "checkpoint", {"t": "checkpoint", "ckpt": order.ckpt, "step": order.step, "pause": pause}
-        )
+        message = {"t": "checkpoint", "ckpt": order.ckpt, "step": order.step, "pause": pause}
+        self.server.order("checkpoint", {**message, "base": order.base, "part": order.part})
+
+    def distrust(self, names: Tuple[str, ...]) -> None:
+        """Tell the process that these tensors change without a trace (FZ2)."""
+        self.server.order("distrust", None, say={"t": "distrust", "names": list(names)[:_NAMES_TOLD]})
 
     @property
     def is_asked(self) -> bool:

@@ -203,5 +203,6 @@ def _save_order(args: Mapping[str, Any], epoch: int) -> SaveOrder:
         numbers,
         epoch,
         store_id=str(args.get("storeId") or ""),
+        base=str(args.get("base") or ""),
         intent=intent if isinstance(intent, Mapping) else {},
     )

@@ -28,8 +28,15 @@ class SaveOrder:
     epoch: int
     store_id: str = ""
     """Id of the store that earlier checkpoints of this Trainer lie in; empty before the first one (CK7)."""
+    base: str = ""
+    """Id of the checkpoint whose unchanged data may be referred to; it is pinned until this one is decided (CS1)."""
     intent: Mapping[str, Any] = field(default_factory=dict)
     """What is being attempted, as all holders write it."""
+
+    @property
+    def part(self) -> str:
+        """Which part of the state these copies are; what a process saved as another part is no base for it."""
+        return "%d/%s" % (self.shard, ",".join(map(str, self.copies)))
 
 
 class Saver:
@@ -45,6 +52,8 @@ class Saver:
         self._settings, self._state, self._open_home, self._log = settings, state, open_home, log
         self._queue: "queue.Queue[Optional[Tuple[SaveOrder, str]]]" = queue.Queue()
         self._busy = False
+        self.on_differing: Callable[[Tuple[str, ...]], None] = lambda _names: None
+        """Told of tensors that the process took for unchanged and that are not (FZ2)."""
         self._thread = threading.Thread(target=self._work, name="saver", daemon=True)
         self._thread.start()
 
@@ -96,7 +105,12 @@ class Saver:
         store.write_intent(where, {**order.intent, "ckpt": order.ckpt})
         identity = self._settings.identity
         for copy in order.copies:
-            done = write_copy(where, source, shard=order.shard, copy=copy, epoch=order.epoch)
+            base = where.sibling(order.base) if order.base else None
+            done = write_copy(where, source, shard=order.shard, copy=copy, epoch=order.epoch, base=base)
+            if done.differing:
+                self.on_differing(done.differing)
+                names = ", ".join(done.differing[:8])
+                self._log("%s changed unnoticed; from now on all of it is compared: %s" % (order.ckpt, names))
             ack = done.ack(identity.pod_uid, identity.node, step=order.step, epoch=order.epoch)
             store.write_ack(where, order.shard, copy, ack=ack)
             self._state.add_ack(CopyAck(order.ckpt, order.shard, copy, done.bytes, order.step, True))

@@ -88,6 +88,8 @@ class _Order:
     ckpt: str
     step: int
     pause: bool
+    base: str
+    part: str
 
 
 def init(*, soft_epochs: bool = False) -> "Job":
@@ -126,6 +128,8 @@ class Job:
         self._store = get("TRAINER_STORE") or ""
         self._store_credentials = get("TRAINER_STORE_CREDENTIALS") or ""
         self._open_home: Optional[Callable[[], Any]] = None
+        self._memory: Any = None
+        self._distrusted: List[str] = []
         self._spool_dir = get("TRAINER_SPOOL_DIR") or ""
         self._cache_dir = get("TRAINER_CACHE_DIR") or ""
         self._told = threading.Condition()
@@ -219,7 +223,8 @@ class Job:
     def save(self, n: int, state: Mapping[str, Any], meta: Optional[Mapping[str, Any]] = None) -> None:
         """Hand the state of step n to the agent; returns when it is copied, or after the pause that was ordered.
 
-        The copy in the store is made by the agent while training goes on. Without an order it does nothing.
+        The copy in the store is made by the agent while training goes on. Without an order it does nothing. Of torch
+        tensors and read-only numpy arrays that did not change since the last checkpoint not even a copy is made.
         Raises: OSError when the copy cannot be written.
         """
         order = self._order
@@ -228,9 +233,15 @@ class Job:
         before = self._phase
         self.phase("checkpoint")
         path = os.path.join(self._spool_dir, order.ckpt + ".spool")
-        _agent_part("packed").write(
-            path, _sources(state), step=n, ps_epoch=self.ps_epoch, meta=dict(meta or {})
+        if self._memory is None:
+            self._memory = _agent_part("fingerprints").Memory()
+        with self._told:
+            distrusted, self._distrusted = self._distrusted, []
+        self._memory.distrust(distrusted)
+        sources = self._memory.sources(
+            state, ckpt=order.ckpt, part=order.part, base=order.base, whole=_source
         )
+        _agent_part("packed").write(path, sources, step=n, ps_epoch=self.ps_epoch, meta=dict(meta or {}))
         with self._told:
             if self._order is order:
                 self._order = None
@@ -484,12 +495,15 @@ class Job:
                 )
                 if update.ps_epoch > max(self.ps_epoch, self._update.ps_epoch if self._update else 0):
                     self._update = update
+            elif kind == "distrust":
+                self._distrusted += [str(name) for name in message["names"]]
             elif kind == "checkpoint":
                 ckpt, step = str(message["ckpt"]), int(message["step"])
                 if self._asked >= step:
                     answer = {"t": "past", "ckpt": ckpt, "step": self._asked}
                 else:
-                    self._order = _Order(ckpt, step, bool(message.get("pause")))
+                    base, part = str(message.get("base", "")), str(message.get("part", ""))
+                    self._order = _Order(ckpt, step, bool(message.get("pause")), base, part)
                     if self._pause_at is not None and self._pause_at < step:
                         self._pause_at = None  # it would keep us from the step that all shall save
                     answer = {"t": "accepted", "ckpt": ckpt, "step": step}
@@ -538,20 +552,23 @@ def _agent_part(name: str) -> Any:
 
 
 def _sources(state: Mapping[str, Any]) -> List[Any]:
-    source = _agent_part("packed").Source
-    found = []
-    for name, value in state.items():
-        if hasattr(value, "dtype") and hasattr(value, "shape"):
-            import numpy as np
+    return [_source(name, value) for name, value in state.items()]
 
-            array: Any = np.ascontiguousarray(value)
-            found.append(
-                source(name, array.dtype.str, tuple(value.shape), memoryview(array.reshape(-1).view("u1")))
-            )
-        else:
-            view = memoryview(value).cast("B")
-            found.append(source(name, "|u1", (view.nbytes,), view))
-    return found
+
+def _source(name: str, value: Any) -> Any:
+    """Return a tensor with its content; what lies on a device is read from it here."""
+    source, fingerprints = _agent_part("packed").Source, _agent_part("fingerprints")
+    if not hasattr(value, "dtype") or not hasattr(value, "shape"):
+        view = memoryview(value).cast("B")
+        return source(name, "|u1", (view.nbytes,), view)
+    shape = tuple(value.shape)
+    if fingerprints.is_torch(value):
+        octets = value.detach().cpu().contiguous().reshape(-1).view(sys.modules["torch"].uint8).numpy()
+        return source(name, fingerprints.dtype_of(value), shape, memoryview(octets))
+    import numpy as np
+
+    array: Any = np.ascontiguousarray(value)
+    return source(name, array.dtype.str, shape, memoryview(array.reshape(-1).view("u1")))
 
 
 def _array(data: bytearray, dtype: str, shape: Tuple[int, ...]) -> Any:
@@ -559,6 +576,8 @@ def _array(data: bytearray, dtype: str, shape: Tuple[int, ...]) -> Any:
         import numpy as np
     except ImportError:
         return data
+    if dtype == "bfloat16":  # numpy has no such type: its bits, which torch takes with .view(torch.bfloat16)
+        dtype = "<i2"
     return np.frombuffer(data, dtype=np.dtype(dtype)).reshape(shape)
 
 
