@@ -11,7 +11,7 @@ WORKERS ?= 2
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test retest unit integration faults explore node-loss frameworks soak e2e e2e-assets fix lint types layers rules generate check bench bench-assets assets venv clean
+.PHONY: help demo test retest unit integration faults explore node-loss frameworks soak e2e e2e-assets fix lint types layers rules generate check bench bench-quick bench-runtime bench-assets assets venv clean
 MAKEFLAGS += --no-print-directory
 
 help: ## Show this list
@@ -77,7 +77,13 @@ generate: venv ## Generate what is derived from the code: the CRDs
 
 check: lint types layers rules test demo ## All that has to hold before a merge
 
-bench: venv ## Run the benchmarks
+bench: bench-assets ## Compare with other operators, everything, five times (2 hours); goes on after an interruption
+	@cd '$(ROOT)' && exec '$(BIN)/python' -m benchmarks.stock $(ARGS)
+
+bench-quick: bench-assets ## Compare with other operators: storms, idle, failures, once (10 minutes)
+	@cd '$(ROOT)' && exec '$(BIN)/python' -m benchmarks.stock --quick $(ARGS)
+
+bench-runtime: venv ## Measure the runtime against client-go, kopf and the limits of the machine (15 minutes)
 	@cd '$(ROOT)' && exec '$(BIN)/python' -m benchmarks $(ARGS)
 
 bench-assets: assets ## Build the operators that are compared with, and kwok (once; 10 minutes on two cores)

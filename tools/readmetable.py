@@ -1,7 +1,8 @@
-"""Write the README's table of the demo from the stored report of a real run.
+"""Write the README's tables from the stored reports of real runs: the demo, and the comparison with other operators.
 
-`python tools/readmetable.py [--check]` reads docs/demo.json, which is the report that `make demo` leaves, and replaces
-what stands between the markers. With --check nothing is written; exit code 1 says that the table is out of date.
+`python tools/readmetable.py [--check]` reads docs/demo.json, which is the report that `make demo` leaves, and the result
+that `make bench` or `make bench-quick` stored, and replaces what stands between the markers. With --check nothing is
+written; exit code 1 says that a table is out of date.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- demo table: make demo -->\n", "<!-- end -->\n"
+STOCK = "<!-- comparison: make bench-quick -->\n"
 
 
 def table(report: dict[str, Any]) -> str:
@@ -43,11 +45,23 @@ def charged(row: dict[str, Any]) -> str:
     return ", ".join(parts) or "nothing"
 
 
-def replaced(readme: str, text: str) -> str:
+def comparison() -> str:
+    """Return the table of the stored comparison."""
+    sys.path.insert(0, str(ROOT))
+    from benchmarks.stock import report, results
+
+    found = results.load()
+    if found is None:
+        return "Not measured yet: run `make bench-quick`.\n"
+    machine = found["machine"]
+    return f"{report.summary(found)}\n`{found['command']}` on {machine['cpus']} processors that all programs share.\n"
+
+
+def replaced(readme: str, text: str, begin: str = BEGIN) -> str:
     """Return the README with the text between its markers."""
-    head, _, rest = readme.partition(BEGIN)
+    head, _, rest = readme.partition(begin)
     _, _, tail = rest.partition(END)
-    return head + BEGIN + text + END + tail
+    return head + begin + text + END + tail
 
 
 def main(arguments: list[str]) -> int:
@@ -55,6 +69,7 @@ def main(arguments: list[str]) -> int:
     path = ROOT / "README.md"
     readme = path.read_text()
     wanted = replaced(readme, table(json.loads((ROOT / "docs" / "demo.json").read_text())))
+    wanted = replaced(wanted, comparison(), STOCK)
     if "--check" in arguments:
         return int(readme != wanted)
     path.write_text(wanted)
