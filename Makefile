@@ -49,7 +49,7 @@ soak: assets ## Random faults under load for SECONDS (600) on OBJECTS (2000); SE
 	@cd '$(ROOT)' && SOAK_RECORD='$(RECORD)' SOAK_SECONDS='$(or $(SECONDS),600)' SOAK_SEED='$(SEED)' \
 	  SOAK_OBJECTS='$(or $(OBJECTS),$(if $(SECONDS),500,2000))' '$(BIN)/python' -m pytest tests/soak -s $(ARGS)
 
-e2e: venv ## Train in containers of a real kubelet, which is built the first time (root; then 3 minutes)
+e2e: venv ## Train in containers of a real kubelet, which is built the first time (root); ARGS="-m short" is CI's part
 	@cd '$(ROOT)' && exec '$(BIN)/python' -m trainer_operator.devcluster.realnode $(E2E) -- \
 	  '$(BIN)/python' -m pytest tests/e2e $(ARGS)
 
