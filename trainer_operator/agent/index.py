@@ -16,8 +16,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
+from trainer_operator.agent import copies, store
 from trainer_operator.agent import packed as packed_files
-from trainer_operator.agent import store
 from trainer_operator.agent.backends import Passing, StoreChanged, StoreError, every_entry
 from trainer_operator.agent.parallel import each
 from trainer_operator.agent.records import Malformed, dump_record, parse_record
@@ -109,7 +109,7 @@ def check_restorable(where: CheckpointDir, shard: Optional[int]) -> store.Decisi
     decision = require_committed(where)
     if shard is not None:
         problems = []
-        for copy, sha256 in sorted(decision.shards.get(shard, {}).items()):
+        for copy, sha256 in _copies(where, decision, shard):
             try:
                 index = read_index(where, shard, copy, sha256=sha256)
                 check_stored(where, copy, index.chunks())
@@ -133,7 +133,7 @@ def read_shard(where: CheckpointDir, shard: int) -> Tuple[Index, Dict[str, bytea
     """
     decision = require_committed(where)
     problems = []
-    for copy, sha256 in sorted(decision.shards.get(shard, {}).items()):
+    for copy, sha256 in _copies(where, decision, shard):
         try:
             index = read_index(where, shard, copy, sha256=sha256)
             return index, {tensor.name: _read_tensor(where, copy, tensor.chunks) for tensor in index.tensors}
@@ -150,8 +150,8 @@ def verify(where: CheckpointDir) -> Tuple[int, List[str]]:
     """Read and hash every committed copy; return the bytes checked and what is bad, by name (PB1)."""
     decision = require_committed(where)
     checked, bad = 0, []
-    for shard, copies in sorted(decision.shards.items()):
-        for copy, sha256 in sorted(copies.items()):
+    for shard, named in sorted(decision.shards.items()):
+        for copy, sha256 in sorted(named.items()):
             try:
                 index = read_index(where, shard, copy, sha256=sha256)
                 for tensor in index.tensors:
@@ -190,6 +190,15 @@ def require_committed(where: CheckpointDir) -> store.Decision:
     if store.is_collected(where):
         raise NotRestorable("%s has a tombstone; its content is being deleted" % where.ckpt)
     return decision
+
+
+def _copies(where: CheckpointDir, decision: store.Decision, shard: int) -> Iterator[Tuple[int, str]]:
+    """Yield the copies of a shard: first those that DECISION names, then those completed later (PB3)."""
+    named = decision.shards.get(shard, {})
+    yield from sorted(named.items())
+    for copy, sha256 in sorted(copies.known(where, decision).get(shard, {}).items()):
+        if copy not in named:
+            yield copy, sha256
 
 
 def read_index(where: CheckpointDir, shard: int, copy: int, *, sha256: str) -> Index:

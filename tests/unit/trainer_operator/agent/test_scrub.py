@@ -169,8 +169,12 @@ def test_a_copy_that_nobody_completed_is_made_and_counts_from_then_on(tmp_path):
     again = case.scrub()
     assert (again.completed, again.lacking, again.lost) == (0, 0, [])
     assert again.bytes > report.bytes
+    for copy in (0, 2):
+        case.memory.objects.pop(case.where.index(0, copy))
+    assert index.check_restorable(case.where, 0).committed
+    assert {name: bytes(data) for name, data in index.read_shard(case.where, 0)[1].items()} == TENSORS
     case.flip(case.chunks(1)[0])
-    assert case.scrub().repaired == 1
+    assert case.scrub().repaired == 3
 
 
 def test_a_copy_that_a_late_holder_half_wrote_is_completed(tmp_path):
