@@ -39,7 +39,7 @@ class Journal:
         self._file = file
         self._fingerprint = plan.fingerprint()
         self.records = _read(file, self._fingerprint)
-        self._begun = bool(self.records)
+        self._begun = False
 
     def done(self) -> set[Cell]:
         """Return the cells that need not be measured again."""
@@ -47,17 +47,25 @@ class Journal:
 
     def add(self, record: Record) -> None:
         """Record a cell."""
-        if not self._begun:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            self._file.write_text(json.dumps({"plan": self._fingerprint}) + "\n")
-            self._begun = True
-        with self._file.open("a") as lines:
-            lines.write(json.dumps(asdict(record)) + "\n")
         self.records.append(record)
+        if not self._begun:  # written anew: what was cut off would spoil the line after it
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            lines = [json.dumps({"plan": self._fingerprint}), *map(_line, self.records)]
+            whole = self._file.with_suffix(".new")
+            whole.write_text("\n".join(lines) + "\n")
+            whole.replace(self._file)
+            self._begun = True
+            return
+        with self._file.open("a") as appended:
+            appended.write(_line(record) + "\n")
 
     def remove(self) -> None:
         """Forget the run: it is complete, and its result is stored."""
         self._file.unlink(missing_ok=True)
+
+
+def _line(record: Record) -> str:
+    return json.dumps(asdict(record))
 
 
 def _read(file: Path, fingerprint: str) -> list[Record]:

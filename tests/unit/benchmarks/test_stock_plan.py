@@ -1,0 +1,154 @@
+"""Whose turn it is, what an interrupted run goes on with, and what a few numbers say of many."""
+
+import dataclasses
+import os
+
+import pytest
+
+from benchmarks.stock.arm import Broken
+from benchmarks.stock.journal import Journal, Record
+from benchmarks.stock.plan import ARMS, FULL, QUICK, Plan, new_arm
+from benchmarks.stock.runner import Progress, run_cell
+from benchmarks.stock.scenario import Group, Outcome
+from benchmarks.stock.scenarios.storm import Storm
+from benchmarks.stock.spread import percentile, spread
+from benchmarks.stock.usage import usage
+
+PLAN = Plan(
+    "test",
+    (
+        Group("small", (Storm(2),)),
+        Group("big", (Storm(9),), {"raw": "it is too big"}),
+        Group("once", (Storm(8),), repetitions=1),
+    ),
+    ("ours", "stock-tuned", "raw"),
+    repetitions=3,
+)
+
+
+def test_arms_take_turns_and_each_repetition_begins_with_another():
+    turns = [cell.arm for cell in PLAN.cells() if cell.group == "small"]
+    assert turns == ["ours", "stock-tuned", "raw", "stock-tuned", "raw", "ours", "raw", "ours", "stock-tuned"]
+
+
+def test_a_group_leaves_out_whom_it_names_and_repeats_no_more_than_it_says():
+    cells = PLAN.cells()
+    assert {cell.arm for cell in cells if cell.group == "big"} == {"ours", "stock-tuned"}
+    assert {cell.repetition for cell in cells if cell.group == "once"} == {0}
+    assert len(set(cells)) == len(cells)
+
+
+def test_a_part_of_a_plan_is_what_was_asked_for():
+    part = PLAN.limited(arms=["raw"], groups=["small"], repetitions=1)
+    assert [(cell.group, cell.arm) for cell in part.cells()] == [("small", "raw")]
+    assert PLAN.limited() == PLAN
+    with pytest.raises(ValueError, match="no arm named nobody: there are ours, stock-tuned, raw"):
+        PLAN.limited(arms=["nobody"])
+
+
+@pytest.mark.parametrize("plan", [QUICK, FULL], ids=lambda plan: plan.name)
+def test_plans_name_known_arms_and_every_scenario_once(plan):
+    names = [scenario.name for group in plan.groups for scenario in group.scenarios]
+    assert len(set(names)) == len(names)
+    assert set(plan.arms) == set(ARMS)
+    assert all(set(group.skipped) <= set(ARMS) for group in plan.groups)
+
+
+@pytest.mark.parametrize("name", ARMS)
+def test_every_arm_has_the_name_it_is_asked_for_by(name):
+    arm = new_arm(name)
+    assert arm.name == name
+    assert arm.versions
+    assert not arm.pids()
+
+
+@pytest.mark.parametrize("name", ARMS)
+def test_pods_of_every_arm_have_one_container_of_the_same_image(name):
+    job = new_arm(name).job("some", pods=3)
+    text = str(job)
+    assert "registry.example/bench:1" in text
+    assert "'cpu': '100m'" in text
+
+
+def record(cell, value=1.0):
+    return Record(
+        cell, {"it": "1"}, {"storm-2": Outcome({"speed": value}, {"speed": "so"})}, {"other": "broke"}
+    )
+
+
+def test_an_interrupted_run_goes_on_with_what_it_has(tmp_path):
+    first, second, *_ = PLAN.cells()
+    journal = Journal(tmp_path / "journal", PLAN)
+    journal.add(record(first))
+    journal.add(record(second, 2.0))
+    again = Journal(tmp_path / "journal", PLAN)
+    assert again.records == journal.records
+    assert again.done() == {first, second}
+
+
+def test_a_record_that_was_cut_off_is_measured_again(tmp_path):
+    first, second, *_ = PLAN.cells()
+    journal = Journal(tmp_path / "journal", PLAN)
+    journal.add(record(first))
+    with (tmp_path / "journal").open("a") as lines:
+        lines.write('{"cell": {"gro')
+    cut = Journal(tmp_path / "journal", PLAN)
+    assert cut.done() == {first}
+    cut.add(record(second))
+    assert Journal(tmp_path / "journal", PLAN).done() == {first, second}
+
+
+def test_another_plan_begins_anew(tmp_path):
+    Journal(tmp_path / "journal", PLAN).add(record(PLAN.cells()[0]))
+    other = Journal(tmp_path / "journal", dataclasses.replace(PLAN, repetitions=4))
+    assert not other.records
+    other.add(record(PLAN.cells()[1]))
+    assert Journal(tmp_path / "journal", PLAN).records == []
+
+
+async def test_a_broken_arm_is_recorded_with_its_error():
+    def broken(_name):
+        raise Broken("it does not start\non this machine")
+
+    cell = PLAN.cells()[0]
+    found = await run_cell(cell, PLAN.group("small"), arm_of=broken, say=lambda _: None, nodes=0)
+    assert found == Record(cell, {}, {}, {"storm-2": "it does not start on this machine"})
+
+
+def test_progress_says_how_each_cell_ended_where_there_is_no_terminal(capsys):
+    import sys
+
+    progress = Progress(sys.stderr, total=9, done=1)
+    progress.begin(PLAN.cells()[0])
+    progress.say("nobody sees this")
+    progress.end(record(PLAN.cells()[0]))
+    said = capsys.readouterr().err
+    assert said.startswith("[2/9] 0:00 small, ours, repetition 1: other is broken: broke")
+    assert "nobody" not in said
+
+
+@pytest.mark.parametrize(("share", "value"), [(0, 1), (0.5, 2), (0.51, 3), (0.99, 4), (1, 4)], ids=str)
+def test_a_percentile_is_a_value_that_was_measured(share, value):
+    assert percentile([4, 2, 3, 1], share) == value
+
+
+def test_no_values_have_no_percentile_and_no_spread():
+    with pytest.raises(ValueError, match="no percentile"):
+        percentile([], 0.5)
+    with pytest.raises(ValueError, match="no repetition"):
+        spread([])
+
+
+def test_a_spread_is_the_median_and_the_extremes():
+    found = spread([3, 1, 10])
+    assert (found.median, found.low, found.high, found.count) == (3, 1, 10, 3)
+
+
+def test_usage_is_read_behind_a_name_with_brackets_and_spaces(tmp_path):
+    (tmp_path / "7").mkdir()
+    ticks = os.sysconf("SC_CLK_TCK")
+    fields = ["S", *["0"] * 10, str(3 * ticks), str(ticks), *["0"] * 20]
+    (tmp_path / "7" / "stat").write_text(f"7 (a) b (c) {' '.join(fields)}\n")
+    (tmp_path / "7" / "status").write_text("Name:\tit\nVmHWM:\t  2048 kB\nVmRSS:\t  1024 kB\n")
+    found = usage([7, 8], proc=tmp_path)
+    assert (found.cpu, found.peak_memory, found.memory) == (4.0, 2048 * 1024, 1024 * 1024)

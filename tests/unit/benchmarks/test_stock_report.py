@@ -1,0 +1,136 @@
+"""The result of a comparison, and what is made of it alone."""
+
+import json
+
+import pytest
+
+from benchmarks.report import BEGIN, END
+from benchmarks.stock import report, results
+from benchmarks.stock.journal import Record
+from benchmarks.stock.plan import Plan
+from benchmarks.stock.scenario import Group, Outcome
+from benchmarks.stock.scenarios.idle import Idle
+from benchmarks.stock.scenarios.storm import Storm
+
+MACHINE = {
+    "cpus": 2,
+    "cpu": "some",
+    "memory_gib": 8,
+    "load_before": 0.1,
+    "python": "3.11.0",
+    "kubernetes": "v1.36.3",
+}
+PLAN = Plan(
+    "quick",
+    (Group("storm-300", (Storm(300), Idle(300)), {"stock-defaults": "it takes minutes"}),),
+    ("ours", "stock-tuned", "raw", "stock-defaults"),
+    repetitions=2,
+)
+
+
+def found():
+    def storm(speed, requests, **notes):
+        return Outcome({"pods_per_second": speed, "requests_per_job": requests, "peak_memory": 100.0}, notes)
+
+    idle = Outcome({"writes": 0, "requests": 0}, {})
+    by_arm = {
+        "ours": [
+            {"storm-300": storm(600, 7), "idle-300": idle},
+            {"storm-300": storm(800, 8), "idle-300": idle},
+        ],
+        "stock-tuned": [{"storm-300": storm(175, 14, requests_per_job="4 create | pods")}, {}],
+        "raw": [{"storm-300": storm(1000, 0)}, {"storm-300": storm(1000, 0)}],
+    }
+    records = [
+        Record(
+            cell,
+            {"program": f"of {cell.arm}"},
+            by_arm[cell.arm][cell.repetition],
+            {
+                "idle-300": "it | ended",
+                **({} if by_arm[cell.arm][cell.repetition] else {"storm-300": "it hung"}),
+            }
+            if cell.arm == "stock-tuned"
+            else {},
+        )
+        for cell in PLAN.cells()
+    ]
+    return results.document(PLAN, records, machine=MACHINE, command="make bench-quick")
+
+
+def test_a_stored_result_is_whole_and_of_json_only(tmp_path):
+    path = results.store(found(), tmp_path)
+    assert path.name == "stock-quick.json"
+    assert results.load(tmp_path) == json.loads(json.dumps(found()))
+    assert results.figures(found(), "storm-300", "ours", "pods_per_second") == [600, 800]
+
+
+def test_the_full_result_comes_before_the_quick_one(tmp_path):
+    assert results.load(tmp_path) is None
+    results.store(found(), tmp_path)
+    results.store({**found(), "name": "stock-full"}, tmp_path)
+    assert results.load(tmp_path)["name"] == "stock-full"
+    (tmp_path / "stock-full.json").write_text("{")
+    with pytest.raises(ValueError, match=r"stock-full\.json is no benchmark result"):
+        results.load(tmp_path)
+
+
+def test_claims_compare_medians_of_one_run_with_their_targets():
+    claims = {claim.what: claim for claim in results.claims(found())}
+    assert claims["pods/s against tuned training-operator, storm-300"].value == 4.0
+    assert claims["pods/s against tuned training-operator, storm-300"].is_kept
+    assert claims["pods/s against the raw limit, storm-300"].value == pytest.approx(0.7)
+    assert claims["requests per job, storm-300"].value == 7.5
+    assert claims["API writes while idle, idle-300"].is_kept
+    assert not any("defaults" in what for what in claims)
+
+
+def test_tables_say_spread_broken_arms_and_who_was_left_out():
+    text = report.render(found())
+    assert "| **this operator** | 700 [600–800] |" in text
+    assert "| training-operator, tuned | 175 |" in text
+    assert "broken in 1 repetitions: it hung" in text
+    assert "| training-operator, tuned | broken: it / ended |" in text
+    assert "- Not measured: training-operator, defaults: it takes minutes." in text
+    assert "pods/s against tuned training-operator, storm-300: **4.00** (target: at least 4; kept)" in text
+    assert "Kubernetes v1.36.3" in text
+
+
+def test_a_figure_that_did_not_come_about_is_told_in_words():
+    said = found()
+    ours = said["sections"][0]["rows"][0]["repetitions"]
+    for each in ours:
+        each["figures"]["pods_per_second"] = None
+        each["notes"]["pods_per_second"] = "not within 10 min"
+    assert "| **this operator** | not within 10 min |" in report.render(said)
+
+
+def test_the_summary_has_a_row_for_each_arm_that_was_measured():
+    lines = report.summary(found()).splitlines()
+    assert lines[0] == "| | Pods/s, 300 jobs x 4 | Requests/job | Peak MiB | Idle writes |"
+    assert lines[2] == "| **this operator** | 700 | 7.5 | 100 | 0 |"
+    assert lines[3] == "| training-operator, tuned | 175 | 14.0 | 100 | – |"
+    assert len(lines) == 5
+
+
+def test_a_page_is_written_between_its_markers_with_a_plot_that_does_not_change(tmp_path):
+    page, plot = tmp_path / "page.md", tmp_path / "page.svg"
+    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    report.write(page, found(), plots=plot)
+    text, drawn = page.read_text(), plot.read_bytes()
+    assert text.startswith(f"before\n{BEGIN}\n")
+    assert text.endswith(f"{END}\nafter\n")
+    assert "old" not in text
+    assert b"this operator" in drawn
+    assert b"background" not in drawn
+    report.write(page, found(), plots=plot)
+    assert page.read_text() == text
+    assert plot.read_bytes() == drawn
+
+
+def test_a_page_without_markers_is_left_alone(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("nothing")
+    with pytest.raises(ValueError, match=r"page.md lacks the line"):
+        report.write(page, found(), plots=tmp_path / "page.svg")
+    assert page.read_text() == "nothing"
