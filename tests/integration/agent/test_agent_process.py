@@ -550,7 +550,7 @@ def test_bad_settings_give_one_sentence(installed):
         check=False,
     )
     assert done.returncode == 78
-    assert done.stderr == "[agent] TRAINER_ROLE is 'poet'; allowed are worker, ps, master\n"
+    assert done.stderr == "[agent] TRAINER_ROLE is 'poet'; allowed are worker, ps, master, janitor\n"
 
 
 def test_agent_and_sdk_run_under_python_3_8(operator, start_agent):
