@@ -136,7 +136,7 @@ def read_shard(where: CheckpointDir, shard: int) -> Tuple[Index, Dict[str, bytea
     for copy, sha256 in _copies(where, decision, shard):
         try:
             index = read_index(where, shard, copy, sha256=sha256)
-            return index, {tensor.name: _read_tensor(where, copy, tensor.chunks) for tensor in index.tensors}
+            return index, _read_tensors(where, index)
         except Passing:
             raise
         except StoreError as error:
@@ -154,8 +154,7 @@ def verify(where: CheckpointDir) -> Tuple[int, List[str]]:
         for copy, sha256 in sorted(named.items()):
             try:
                 index = read_index(where, shard, copy, sha256=sha256)
-                for tensor in index.tensors:
-                    checked += len(_read_tensor(where, copy, tensor.chunks))
+                checked += sum(map(len, _read_tensors(where, index).values()))
             except StoreError as error:
                 bad.append("shard %d copy %d: %s" % (shard, copy, error))
     return checked, bad
@@ -256,8 +255,23 @@ def read_chunk(where: CheckpointDir, copy: int, chunk: Chunk) -> bytes:
     return piece
 
 
-def _read_tensor(where: CheckpointDir, copy: int, chunks: Iterable[Chunk]) -> bytearray:
-    return bytearray().join(each(lambda chunk: read_chunk(where, copy, chunk), chunks))
+def _read_tensors(where: CheckpointDir, index: Index) -> Dict[str, bytearray]:
+    """Read a copy, several chunks at a time and each to where it belongs, so that all is in memory once."""
+    found: Dict[str, bytearray] = {}
+    places: List[Tuple[memoryview, Chunk]] = []
+    for tensor in index.tensors:
+        data = found[tensor.name] = bytearray(sum(chunk.length for chunk in tensor.chunks))
+        view, start = memoryview(data), 0
+        for chunk in tensor.chunks:
+            places.append((view[start : start + chunk.length], chunk))
+            start += chunk.length
+
+    def fill(place: Tuple[memoryview, Chunk]) -> None:
+        view, chunk = place
+        view[:] = read_chunk(where, index.copy, chunk)
+
+    each(fill, places)
+    return found
 
 
 def _parse_tensor(entry: Mapping[str, Any], ckpt: str) -> IndexedTensor:
