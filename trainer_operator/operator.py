@@ -12,7 +12,14 @@ from runtime.cache.index import OWNER_UID
 from runtime.cache.projection import Node, Pod
 from runtime.client.config import ClientConfig
 from runtime.clock import SystemClock
-from runtime.controller import Controller, any_of, deletion_changed, generation_changed, owner_of
+from runtime.controller import (
+    Controller,
+    annotations_changed,
+    any_of,
+    deletion_changed,
+    generation_changed,
+    owner_of,
+)
 from runtime.errors import ConfigurationInvalid
 from runtime.leaderelection import LeaderElectionConfig
 from runtime.manager import Manager
@@ -46,6 +53,7 @@ from trainer_operator.topology.listening import Listening
 from trainer_operator.topology.members import Members
 from trainer_operator.trainer.apply import Applier
 from trainer_operator.trainer.deletions import DeletionReconciler
+from trainer_operator.trainer.imports import ImportReconciler
 from trainer_operator.trainer.janitors import JanitorReconciler
 from trainer_operator.trainer.noderecovery import NodeReturn
 from trainer_operator.trainer.nodes import (
@@ -180,6 +188,21 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
     janitor_controller = Controller(
         "janitor", janitors, clock=clock, metrics=manager.metrics, workers=FEW_WORKERS
     )
+    import_controller = Controller(
+        "import",
+        ImportReconciler(
+            client=manager.client,
+            trainers=trainers,
+            checkpoints=checkpoints,
+            members=members,
+            events=manager.events,
+            clock=clock,
+            call_janitor=janitor_controller.trigger,
+        ),
+        clock=clock,
+        metrics=manager.metrics,
+        workers=FEW_WORKERS,
+    )
     deletion_controller = Controller(
         "deletion",
         DeletionReconciler(
@@ -273,6 +296,8 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
     manager.add_controller(checkpoint_controller)
     manager.add_controller(prober_controller)
     deletion_controller.watch(trainers, predicate=any_of(generation_changed, deletion_changed))
+    import_controller.watch(trainers, predicate=annotations_changed)
+    manager.add_controller(import_controller)
     manager.add_controller(janitor_controller)
     manager.add_controller(deletion_controller)
     if options.settings.node_recovery:

@@ -72,6 +72,12 @@ class Api:
             found = self._existing(resource, key)
             if isinstance(body, list):
                 return self._patch_finalizers(resource, found, body)
+            if "status" not in body:
+                changed = {**found["metadata"].get("annotations", {}), **body["metadata"]["annotations"]}
+                kept = {name: value for name, value in changed.items() if value is not None}
+                return self.log.put(
+                    resource, {**found, "metadata": {**found["metadata"], "annotations": kept}}
+                )
             return self.log.put(resource, {**found, "status": {**found.get("status", {}), **body["status"]}})
 
         return self._write(f"patch {subresource or 'finalizers'}", resource, name, effect=effect)

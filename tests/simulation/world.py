@@ -27,6 +27,7 @@ from trainer_operator.topology.forest import Forest
 from trainer_operator.topology.members import MemberId, Members
 from trainer_operator.trainer.apply import Applier
 from trainer_operator.trainer.deletions import DeletionReconciler
+from trainer_operator.trainer.imports import ImportReconciler
 from trainer_operator.trainer.janitors import JanitorReconciler
 from trainer_operator.trainer.nodes import NodeLeases
 from trainer_operator.trainer.ranges import parse_members
@@ -115,6 +116,15 @@ class Operator:
             clock=clock,
             settings=settings,
             authority=lambda: "PEM",
+        )
+        self.imports = ImportReconciler(
+            client=api,
+            trainers=self.trainers,
+            checkpoints=self.checkpoints,
+            members=self.members,
+            events=self.events,
+            clock=clock,
+            call_janitor=lambda key: None,
         )
         self.deletion = DeletionReconciler(
             client=api,
@@ -301,12 +311,32 @@ class Training:
         if args["op"] == "purge":
             self.collected |= set(self.store)
             return {"deleted": len(self.store), "left": []}
+        if args["op"] == "inventory":
+            return self._inventory(args["after"])
         ckpt = args["ckpt"]
         if args["op"] == "collect":
             self.collected.add(ckpt)
             return {"deleted": 1}
         outcome = self.store.setdefault(ckpt, args["outcome"])
         return {"outcome": outcome, "reason": args["reason"], "bytes": 2048, "copies": {"0": [0]}}
+
+    def _inventory(self, after):
+        """List one a page: what is committed and was not collected."""
+        ids = [ckpt for ckpt in sorted(self.store) if ckpt > after][:1]
+        found = [
+            {
+                "id": ckpt,
+                "step": int(ckpt[:12]),
+                "epoch": 1,
+                "bytes": 2048,
+                "digest": "d",
+                "shards": 1,
+                "copies": 1,
+            }
+            for ckpt in ids
+            if self.store[ckpt] == "commit" and ckpt not in self.collected
+        ]
+        return {"storeId": "s", "found": found, "last": ids[-1] if ids else ""}
 
     def _save(self, agent):
         target = agent.target
@@ -470,6 +500,7 @@ async def one_pass(world, operators):
         (operator.trainer, KEY),
         *keys,
         (operator.deletion, KEY),
+        (operator.imports, KEY),
         (operator.janitor, KEY),
     ]:
         try:

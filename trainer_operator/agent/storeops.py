@@ -7,6 +7,7 @@ from typing import Any, Dict, Mapping
 
 from trainer_operator.agent import collection, index, store
 from trainer_operator.agent.backends import Home
+from trainer_operator.agent.inventory import inventory
 from trainer_operator.agent.purge import purge
 from trainer_operator.agent.store import CheckpointDir, Decision
 
@@ -31,9 +32,11 @@ def run(home: Home, args: Mapping[str, Any]) -> Dict[str, Any]:
     Raises: OperationFailed, BadArguments, StoreError.
     """
     operation = text(args, "op")
-    if operation not in ("decide", "collect", "verify", "purge"):
-        raise BadArguments("op is %r; known are decide, collect, verify, purge" % operation[:32])
+    if operation not in ("decide", "collect", "verify", "purge", "inventory"):
+        raise BadArguments("op is %r; known are decide, collect, verify, purge, inventory" % operation[:32])
     expected = str(args.get("storeId") or "")
+    if operation == "inventory":
+        return inventory(home, after=str(args.get("after") or ""))
     if operation == "purge":
         if expected:
             store.identify(home, expected=expected)

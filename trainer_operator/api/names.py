@@ -19,6 +19,11 @@ EPOCH_LABEL = f"{LABEL_PREFIX}epoch"
 JANITOR_ROLE = "janitor"
 """Role of the pod that does the store's work while no member runs; it is no member."""
 
+IMPORT_ANNOTATION = f"{LABEL_PREFIX}import"
+"""On a Trainer at rest: its Checkpoint objects are rebuilt from the store. Then it goes, or says why that failed."""
+IMPORT_FAILED = "failed: "
+"""How the annotation begins then."""
+
 _LABEL = re.compile(DNS_LABEL)
 
 

@@ -118,6 +118,8 @@ class CheckpointReconciler:
         checkpoint = self._read(request.key)
         if checkpoint is None or checkpoint.metadata.deletion_timestamp is not None:
             return None
+        if checkpoint.spec.id is not None and checkpoint.status.state is None:
+            return None  # an import makes it, and its status follows (RS6)
         trainer = self._trainer_of(checkpoint)
         if trainer is None:
             return None

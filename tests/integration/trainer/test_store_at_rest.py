@@ -7,7 +7,7 @@ LONG = 2000
 
 
 def test_users_go_back_to_a_checkpoint_and_a_janitor_works_at_rest(job, until):
-    """CS5, CS12, GC1, CK6, R6: a deletion in the foreground waits for the store; DE4: records stay."""
+    """CS5, CS12, GC1, CK6, RS6, R6: a deletion in the foreground waits for the store; DE4: records stay."""
     digits = job.digits(epochs=LONG)
     store = digits.folder / f"store-{digits.namespace}"
     policy = {"bucket": f"file://{store}", "intervalMinutes": 0.05, "maxRetention": 50}
@@ -50,6 +50,11 @@ def test_users_go_back_to_a_checkpoint_and_a_janitor_works_at_rest(job, until):
     assert list(store.rglob("c0/*/*"))
     until(lambda: digits.pods() == {}, 60, "the janitor gone")
     assert digits.phase() == "Suspended"
+
+    kept = list(committed().values())
+    digits.world.kubectl("delete", "checkpoints", "--all", "-n", digits.namespace)
+    assert plugin("import", "digits") == "trainer/digits has 1 committed checkpoints, 1 of them rebuilt\n"
+    assert list(committed().values()) == kept
 
     kubectl, place = digits.world.kubectl, ("-n", digits.namespace)
     kubectl("delete", "trainer", "digits", *place, "--cascade=foreground", "--wait=false")

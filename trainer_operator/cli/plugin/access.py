@@ -130,11 +130,14 @@ class Session:
         mine = [each for each in found.items if each["spec"]["trainerRef"]["name"] == name]
         return sorted(mine, key=lambda each: -((each.get("status") or {}).get("step") or 0))
 
-    async def committed(self) -> list[str]:
-        """Return the names of all committed Checkpoints of the namespace."""
-        found = await self.client.list(CHECKPOINTS, self.namespace)
+    async def committed(self, name: str | None = None) -> list[str]:
+        """Return the names of all committed Checkpoints of a Trainer, or of the namespace."""
+        found = (await self.client.list(CHECKPOINTS, self.namespace)).items
         return [
-            each["metadata"]["name"] for each in found.items if status_of(each).get("state") == "Committed"
+            each["metadata"]["name"]
+            for each in found
+            if status_of(each).get("state") == "Committed"
+            and name in (None, each["spec"]["trainerRef"]["name"])
         ]
 
     async def events(self) -> ListResult:

@@ -1,4 +1,4 @@
-"""`kubectl trainer checkpoint` and `verify`: have a state saved, or a saved one read, and wait for what comes of it."""
+"""`kubectl trainer checkpoint`, `verify` and `import`: ask the operator for work in the store, and wait for what comes of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from runtime.clock import SystemClock, format_time
 from trainer_operator.cli.plugin import options
 from trainer_operator.cli.plugin.access import Access, Object, Session, Watched, run, status_of
 from trainer_operator.cli.plugin.failure import Complaint, ExitCode, explained
-from trainer_operator.cli.plugin.kinds import CHECKPOINTS, GROUP, TRAINERS, VERIFY_ANNOTATION
+from trainer_operator.cli.plugin.kinds import (
+    CHECKPOINTS,
+    GROUP,
+    IMPORT_ANNOTATION,
+    IMPORT_FAILED,
+    TRAINERS,
+    VERIFY_ANNOTATION,
+)
 from trainer_operator.cli.plugin.page import Output, note, show, show_objects
 from trainer_operator.cli.plugin.words import moment, plain, seconds_of
 
@@ -82,6 +89,66 @@ def verify(
             return await _follow(session, name, lambda obj: verified(obj, now), seconds)
 
         _tell(*run(Access(namespace, context, kubeconfig), work), output)
+
+
+def import_checkpoints(
+    name: options.Name,
+    timeout: Timeout = "10m",
+    namespace: options.Namespace = None,
+    context: options.Context = None,
+    kubeconfig: options.Kubeconfig = None,
+) -> None:
+    """Rebuild the Checkpoint objects of a Trainer at rest from what its store holds."""
+    with explained():
+        seconds = _seconds(timeout)
+
+        async def work(session: Session) -> str:
+            can_import(await session.trainer(name))
+            before = len(await session.committed(name))
+            body = {"metadata": {"annotations": {IMPORT_ANNOTATION: format_time(SystemClock().utcnow())}}}
+            trainer = await session.client.patch(TRAINERS, name, body, namespace=session.namespace)
+            clock = SystemClock()
+            end = clock.monotonic() + seconds
+            while is_importing(trainer):
+                left = end - clock.monotonic()
+                if left <= 0:
+                    raise Complaint(f"after {seconds} s the store is not read yet; it goes on")
+                version = trainer["metadata"]["resourceVersion"]
+                watched = Watched(TRAINERS, session.namespace, version, fields=f"metadata.name={name}")
+                await session.changed([watched], within=min(left, LONGEST_LOOK))
+                trainer = await session.trainer(name)
+            there = len(await session.committed(name))
+            return f"trainer/{name} has {there} committed checkpoints, {there - before} of them rebuilt"
+
+        show([run(Access(namespace, context, kubeconfig), work)])
+
+
+def can_import(trainer: Object) -> None:
+    """Check that a janitor may read its store now.
+
+    Raises: Complaint.
+    """
+    name, phase = trainer["metadata"]["name"], status_of(trainer).get("phase")
+    if not trainer["spec"].get("checkpoint"):
+        raise Complaint(
+            f"trainer/{name} has no spec.checkpoint, so there is no store to read", ExitCode.NOT_NOW
+        )
+    if phase not in {"Succeeded", "Failed", "Suspended"}:
+        raise Complaint(
+            f"trainer/{name} is {phase or 'Pending'}: `kubectl trainer suspend {name}` first",
+            ExitCode.NOT_NOW,
+        )
+
+
+def is_importing(trainer: Object) -> bool:
+    """Whether an import is under way.
+
+    Raises: Complaint when it failed.
+    """
+    asked = (trainer["metadata"].get("annotations") or {}).get(IMPORT_ANNOTATION, "")
+    if asked.startswith(IMPORT_FAILED):
+        raise Complaint(plain(asked.removeprefix(IMPORT_FAILED)))
+    return bool(asked)
 
 
 def can_save(trainer: Object) -> Object:

@@ -14,6 +14,8 @@ TRAINER_LABEL = "trainer-name"
 ROLE_LABEL = f"{GROUP}/role"
 INDEX_LABEL = f"{GROUP}/index"
 ATTEMPT_LABEL = f"{GROUP}/attempt"
+IMPORT_ANNOTATION = f"{GROUP}/import"
+IMPORT_FAILED = "failed: "
 VERIFY_ANNOTATION = f"{GROUP}/verify"
 
 

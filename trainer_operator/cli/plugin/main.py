@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from typer.completion import completion_init  # type: ignore[attr-defined]  # public, not declared so
 
-from trainer_operator.cli.plugin.asking import checkpoint, verify
+from trainer_operator.cli.plugin.asking import checkpoint, import_checkpoints, verify
 from trainer_operator.cli.plugin.change import resume, scale, suspend
 from trainer_operator.cli.plugin.checkpoints import checkpoints
 from trainer_operator.cli.plugin.completion import PROGRAM, completion
@@ -47,6 +47,7 @@ app.command()(checkpoints)
 app.command()(checkpoint)
 app.command()(verify)
 app.command()(restore)
+app.command("import")(import_checkpoints)
 app.command()(completion)
 
 

@@ -3,9 +3,10 @@
 import pytest
 
 from trainer_operator.api.checkpoint import Checkpoint
-from trainer_operator.cli.plugin.asking import can_save, manifest, saved, verified
+from trainer_operator.cli.plugin.asking import can_import, can_save, is_importing, manifest, saved, verified
 from trainer_operator.cli.plugin.checkpoints import restorable, restore_line
 from trainer_operator.cli.plugin.failure import Complaint, ExitCode
+from trainer_operator.cli.plugin.kinds import IMPORT_ANNOTATION
 from trainer_operator.cli.plugin.words import size
 from trainersample import NOW, checkpoint, trainer
 
@@ -111,3 +112,17 @@ def test_a_restore_takes_the_newest_that_is_sound():
 def test_sizes_are_written_as_the_operator_writes_them(count, text):
     """CL1."""
     assert size(count) == text
+
+
+def test_an_import_is_for_a_trainer_at_rest_and_its_failure_is_the_command_s():
+    """RS6, CL1."""
+    made = trainer(phase="Running")
+    made["spec"]["checkpoint"] = {"bucket": "pvc"}
+    with pytest.raises(Complaint, match="is Running: `kubectl trainer suspend digits` first"):
+        can_import(made)
+    assert not is_importing(made)
+    made["metadata"]["annotations"] = {IMPORT_ANNOTATION: "2026-01-01T00:00:00Z"}
+    assert is_importing(made)
+    made["metadata"]["annotations"] = {IMPORT_ANNOTATION: "failed: Unreachable: no answer"}
+    with pytest.raises(Complaint, match="Unreachable: no answer"):
+        is_importing(made)
