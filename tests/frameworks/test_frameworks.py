@@ -86,7 +86,7 @@ def train(job, installed, case):
 def test_a_killed_process_and_a_deleted_pod_change_nothing_about_the_final_loss(
     case, train, installed, results, until
 ):
-    """FT01, FT02, ME2, ME3, ME4, ME7: every member begins at the restored step, and the loss is the undisturbed one."""
+    """FT01, FT02, FT03, ME2, ME3, ME4, ME7: every member begins at the restored step, and the loss is the undisturbed one."""
     undisturbed = train("undisturbed", pace=0.0)
     status = undisturbed.wait_phase("Succeeded", PATIENCE)
     assert status["membership"]["epoch"] == 1

@@ -79,7 +79,7 @@ def test_a_neighbour_that_vanishes_ends_the_epoch_for_all():
 
 
 def test_a_left_over_of_another_epoch_is_turned_away():
-    """ME2, TR46."""
+    """FT17, ME2, ME4, TR46: also when both lie at the same address."""
     places = free_places(2)
     sums = []
 

@@ -98,7 +98,7 @@ def test_each_sample_is_used_once_but_for_recorded_rollbacks(servers, disturbanc
 @settings(max_examples=40)
 @given(changes=VOLUNTARY)
 def test_changes_that_were_asked_for_repeat_no_sample_at_all(servers, changes):
-    """ME8, ME7, ME6: scaling and suspending lose no step, so nothing is used twice even with a record of it."""
+    """FT12, ME8, ME7, ME6: scaling and suspending lose no step, so nothing is used twice even with a record of it."""
     cluster = Cluster(trainer(workers=2, servers=servers, epochs=4))
     data = play(cluster, changes)
     assert cluster.trainer.status.rollbacks == 0

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 
 import pytest
 
@@ -138,6 +139,17 @@ def test_an_update_of_the_servers_alone_leaves_the_world_as_it_is(agent, connect
     agent.tell(t="updateps", psEpoch=5, step=20, members=[place("ps", 0)])
     on_thread(job.wait_ps)[0].join(60)
     assert (job.epoch, job.world, job.ps_epoch, len(job.workers)) == (2, 3, 5, 3)
+
+
+def test_waiting_for_a_server_that_is_away_costs_no_processor(agent, connect):
+    """FT14, PSR2: the process says that it waits, and sleeps until it is told."""
+    job = connect(TRAINER_PS_EPOCH="1")
+    used, began = time.thread_time(), time.monotonic()
+    assert job.wait_ps(timeout=2.0) is None
+    assert time.thread_time() - used < 0.05 * (time.monotonic() - began)
+    agent.wait(t="phase", name="waiting_ps")
+    agent.tell(**update(ps_epoch=2))
+    assert job.wait_ps(timeout=60).step == 40
 
 
 def test_a_standby_is_one_until_it_is_named_among_the_servers(agent, connect):

@@ -189,6 +189,22 @@ def test_a_worker_of_a_server_training_restarts_alone():
     assert cluster.trainer.status.restarts == 1
 
 
+@pytest.mark.parametrize("lose", [Cluster.crash, Cluster.delete_pod])
+def test_the_loss_of_the_rendezvous_host_leaves_the_other_agents_alive_and_counts_once(lose):
+    """FT03, ME2: rank 0 hosts the framework's store; everybody meets in the next epoch, with new processes."""
+    cluster = running(workers=3)
+    before = processes(cluster)
+    assert lose(cluster, W0)
+    advance(cluster, until=lambda: membership(cluster).epoch == 2)
+    advance(cluster, until=lambda: cluster.trainer.status.phase is Phase.RUNNING)
+    after = processes(cluster)
+    for member in (W1, W2):
+        assert after[member][0] == before[member][0], "the agent of a survivor was lost"
+        assert after[member][1] > before[member][1], "its process still talks to the old store"
+    status = cluster.trainer.status
+    assert (membership(cluster).epoch, status.failures + status.disruptions) == (2, 1)
+
+
 def test_a_lost_server_leaves_every_worker_process_alone():
     """FT13, PSR2: the epoch stays, only psEpoch moves."""
     cluster = running(workers=3, servers=2)
