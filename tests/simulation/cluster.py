@@ -95,6 +95,8 @@ class Cluster:
     trained: list[tuple[int, int, int]] = field(default_factory=list)
     """(membership epoch, psEpoch, step) of every step that was trained."""
     corrupt: set[str] = field(default_factory=set)
+    refusal: str = "restore: damaged"
+    """What agents answer when they are to start from one of these."""
     entry_points: dict[str, EntryPoint | str] = field(default_factory=dict)
     """What registries say of images."""
     last: Decision | None = None
@@ -264,9 +266,7 @@ class Cluster:
         elif directive.kind == "Go":
             restore = directive.args["restore"]
             if restore is not None and restore["ckpt"] in self.corrupt:
-                agent.done_ids[directive.id] = DirectiveResult(
-                    directive.id, ok=False, error="restore: damaged"
-                )
+                agent.done_ids[directive.id] = DirectiveResult(directive.id, ok=False, error=self.refusal)
                 return
             agent.proc, agent.exit, agent.phase = "running", None, "train"
             agent.run += 1

@@ -314,6 +314,20 @@ def test_a_checkpoint_that_cannot_be_restored_gives_way_to_an_older_one():
     assert cluster.checkpoints["t-c00002"].health == "Corrupt"
 
 
+def test_a_start_that_fails_for_another_reason_says_nothing_of_the_checkpoint():
+    """RS2, PB4: else a command that cannot be run would cost one sound checkpoint after the other."""
+    cluster = running(workers=2, steps=8)
+    cluster.checkpoints.clear()
+    commit(cluster, "t-c00001", 6, id="000000000006-e1-bbbb")
+    cluster.corrupt.add("000000000006-e1-bbbb")
+    cluster.refusal = "spawn: cannot start 'train'"
+    cluster.crash(W0)
+    for _ in range(30):
+        assert not [a for a in cluster.reconcile().actions if isinstance(a, MarkCorrupt)]
+        cluster.tick()
+    assert membership(cluster).restore_from == "000000000006-e1-bbbb"
+
+
 def test_only_committed_checkpoints_are_restored_and_the_newest_step_wins():
     """FC01, FC02, FC03, RS1, CK1."""
     cluster = running(workers=2, steps=8)
