@@ -44,7 +44,7 @@ from trainer_operator.checkpoint.quorum import (
     shard_count,
     store_problem,
 )
-from trainer_operator.checkpoint.retention import Kept, to_forget, to_retire
+from trainer_operator.checkpoint.retention import Kept, read_kept, to_forget, to_retire
 from trainer_operator.checkpoint.state import Facts, Move, Order, Outcome, step
 from trainer_operator.checkpoint.target import choose_target
 from trainer_operator.telemetry.metrics import Ending, TrainerMetrics
@@ -270,30 +270,8 @@ class CheckpointReconciler:
     def siblings(self, trainer: Trainer) -> list[Kept]:
         """Return all checkpoints of a Trainer as retention sees them."""
         restored = trainer.status.membership.restore_from if trainer.status.phase not in AT_REST else ""
-        found = []
-        for obj in self._checkpoints.by_index(OWNER_UID, trainer.metadata.uid):
-            status, name = self._newest_status(obj), obj["metadata"]["name"]
-            digits = name.rpartition("-c")[2]
-            found.append(
-                Kept(
-                    name=name,
-                    step=status.get("step") or 0,
-                    sequence=int(digits) if digits.isdecimal() else 0,
-                    state=status.get("state") or "",
-                    health=status.get("health") or "",
-                    hold=bool((obj.get("spec") or {}).get("hold")),
-                    discard=bool((obj.get("spec") or {}).get("discard")),
-                    in_use=bool(restored) and status.get("id") == restored,
-                    store_id=status.get("storeId") or "",
-                    id=status.get("id") or "",
-                    shards=status.get("shards") or 0,
-                    base=status.get("base") or "",
-                    pins=tuple(status.get("pins") or ()),
-                    marked=bool(status.get("markedAt")),
-                    aborted=_aborted(status),
-                )
-            )
-        return found
+        objects = self._checkpoints.by_index(OWNER_UID, trainer.metadata.uid)
+        return [read_kept(obj, self._newest_status(obj), restored=restored) for obj in objects]
 
     def _newest_status(self, obj: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return what was last written where the cache lags behind; a pin of our own must not be missed (CS3)."""
@@ -604,12 +582,6 @@ def _ending(before: CheckpointStatus, after: CheckpointStatus) -> Ending | None:
     if after.state is CheckpointState.GARBAGE_COLLECTED:
         return "collected" if before.state is CheckpointState.COMMITTED else "aborted"
     return None
-
-
-def _aborted(status: Mapping[str, Any]) -> str:
-    """Return why a checkpoint was given up; empty when it was not."""
-    found = (c.get("reason") for c in status.get("conditions") or () if c.get("type") == "Aborted")
-    return next((str(reason) for reason in found), "")
 
 
 def _holder_text(holder: Holder) -> str:

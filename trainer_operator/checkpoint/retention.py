@@ -1,7 +1,8 @@
 """Which checkpoints may go (GC1, GC8). Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 KEEP_COLLECTED = 10
 """Objects of collected checkpoints that stay per Trainer, for people who look back."""
@@ -33,6 +34,30 @@ class Kept:
     """It was chosen for collection: nobody may rely on it any more."""
     aborted: str = ""
     """Why it was given up, if it was."""
+
+
+def read_kept(obj: Mapping[str, Any], status: Mapping[str, Any], *, restored: str) -> Kept:
+    """Return what retention needs of a Checkpoint object; `restored` is the id that the Trainer restores from."""
+    name, spec = obj["metadata"]["name"], obj.get("spec") or {}
+    digits = name.rpartition("-c")[2]
+    reasons = [c.get("reason") for c in status.get("conditions") or () if c.get("type") == "Aborted"]
+    return Kept(
+        name=name,
+        step=status.get("step") or 0,
+        sequence=int(digits) if digits.isdecimal() else 0,
+        state=status.get("state") or "",
+        health=status.get("health") or "",
+        hold=bool(spec.get("hold")),
+        discard=bool(spec.get("discard")),
+        in_use=bool(restored) and status.get("id") == restored,
+        store_id=status.get("storeId") or "",
+        id=status.get("id") or "",
+        shards=status.get("shards") or 0,
+        base=status.get("base") or "",
+        pins=tuple(status.get("pins") or ()),
+        marked=bool(status.get("markedAt")),
+        aborted=str(next(iter(reasons), "")),
+    )
 
 
 def to_retire(checkpoints: Iterable[Kept], max_retention: int) -> set[str]:
