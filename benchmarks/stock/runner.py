@@ -115,7 +115,7 @@ async def _measure(
         await room.arm.install(room.cluster)
         room.say("start")
         await room.arm.start(room.cluster)
-        await Storm(WARM_UP_JOBS, runs=nodes > 0).run(room)
+        await Storm(WARM_UP_JOBS, pods=2, runs=nodes > 0).run(room)
         for scenario in group.scenarios:
             try:
                 outcomes[scenario.name] = await scenario.run(room)

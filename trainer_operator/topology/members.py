@@ -166,6 +166,8 @@ class Members:
         self._clock = clock
         self._agents_per_second = agents_per_second
         self._trainings: dict[str, _Training] = {}
+        self._agents = 0
+        """Members of all Trainers: counted as they come and go, since every pass and every reply asks."""
         self._listeners: list[Callable[[str, str], None]] = []
         self.dropped = 0
         self.since = clock.monotonic()
@@ -188,8 +190,7 @@ class Members:
     @property
     def heartbeat(self) -> float:
         """Seconds between beats, growing with the number of agents (TX1)."""
-        agents = sum(len(training.members) for training in self._trainings.values())
-        return min(15.0, max(2.0, agents / self._agents_per_second))
+        return min(15.0, max(2.0, self._agents / self._agents_per_second))
 
     def forgive(self, seconds: float) -> None:
         """Count no silence for a time in which we could not listen ourselves (TX5)."""
@@ -226,6 +227,7 @@ class Members:
             self.dropped += 1
             return False
         before = record.beat if record is not None else None
+        self._agents += record is None
         if record is None or record.beat.boot != beat.boot:
             boots = () if record is None else (*record.boots, record.beat.boot)[-8:]
             record = training.members[member] = _Record(beat, now, boots)
@@ -391,13 +393,14 @@ class Members:
         """Forget a Trainer that no longer exists."""
         training = self._trainings.pop(uid, None)
         if training is not None:
+            self._agents -= len(training.members)
             self._wake_all(training)
 
     def forget_member(self, uid: str, member: MemberId) -> None:
         """Forget one member, after its role shrank below its index."""
         training = self._trainings.get(uid)
         if training is not None:
-            training.members.pop(member, None)
+            self._agents -= training.members.pop(member, None) is not None
             training.directives.pop(member, None)
             training.asked.pop(member, None)
 

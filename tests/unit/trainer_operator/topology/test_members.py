@@ -9,7 +9,7 @@ from runtime.testing.clock import SimClock
 from runtime.testing.simloop import simulated
 from simulation.views import OTHER, WORKER, beat, exited
 from trainer_operator.topology.beat import Ack, DirectiveResult, janitor_of
-from trainer_operator.topology.members import JANITOR, Directive, Members
+from trainer_operator.topology.members import JANITOR, Directive, MemberId, Members
 
 UID = "uid-t"
 GO = Directive("go:1", "Go", {"epoch": 1})
@@ -138,6 +138,22 @@ def test_the_interval_grows_with_the_agents_between_two_limits(clock, agents, se
         members.accept(beat(idx=index))
     assert members.heartbeat == seconds
     assert members.reply(UID, WORKER, term=0)["hb"] == seconds
+
+
+def test_the_interval_shrinks_when_agents_are_forgotten(clock):
+    """TX1."""
+    members = Members(clock, agents_per_second=10)
+    for index in range(100):
+        members.accept(beat(idx=index))
+        members.accept(beat(idx=index, seq=2))
+    assert members.heartbeat == 10.0
+    for index in range(40):
+        members.forget_member(UID, MemberId(WORKER.role, index))
+        members.forget_member(UID, MemberId(WORKER.role, index))
+    assert members.heartbeat == 6.0
+    members.drop(UID)
+    members.drop(UID)
+    assert members.heartbeat == 2.0
 
 
 def test_taking_leadership_starts_the_grace_anew(members, clock):
