@@ -125,7 +125,7 @@ def test_memory_that_was_freed_and_given_out_again_is_no_fingerprint(process):
         b"bytes",
         np.array([object()]),
     ],
-    ids=str,
+    ids=["writable", "a view", "broadcast", "over a bytearray", "empty", "no array", "of objects"],
 )
 def test_what_somebody_may_write_to_has_no_fingerprint(value):
     """FZ1: a read-only view of a writable array included."""
