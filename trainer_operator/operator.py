@@ -39,8 +39,9 @@ from runtime.webhook import CertificateWatcher
 from trainer_operator.api.names import JANITOR_ROLE, ROLE_LABEL, TRAINER_LABEL
 from trainer_operator.api.resources import CHECKPOINTS, TRAINERS, TRAINING_PROFILES
 from trainer_operator.api.trainer import Trainer
-from trainer_operator.checkpoint.reconciler import OPEN, CheckpointReconciler
+from trainer_operator.checkpoint.reconciler import CheckpointReconciler
 from trainer_operator.checkpoint.scrubs import Prober
+from trainer_operator.checkpoint.view import OPEN
 from trainer_operator.images import EntryPoints, Registry
 from trainer_operator.server.agents import AgentApi
 from trainer_operator.server.auth import Authenticator

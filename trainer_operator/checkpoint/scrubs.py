@@ -30,8 +30,11 @@ from trainer_operator.api.checkpoint import (
 from trainer_operator.api.meta import API_VERSION, Condition
 from trainer_operator.api.resources import CHECKPOINTS
 from trainer_operator.api.status import AT_REST
+from trainer_operator.checkpoint.executor import choose_executor
+from trainer_operator.checkpoint.news import EventSink
+from trainer_operator.checkpoint.objects import Objects
 from trainer_operator.checkpoint.prober import Candidate, Finding, choose, due_at, judge, pace
-from trainer_operator.checkpoint.reconciler import FRESH, OPEN, EventSink, Objects
+from trainer_operator.checkpoint.view import OPEN
 from trainer_operator.telemetry.metrics import TrainerMetrics
 from trainer_operator.topology.beat import DirectiveResult, janitor_of
 from trainer_operator.topology.members import JANITOR, Directive, MemberId, Members
@@ -118,11 +121,8 @@ class Prober:
     def _reader(self, trainer: Mapping[str, Any], chosen: Candidate) -> MemberId | None:
         """Return whose agent reads: the first live member's, in rank order; at rest a janitor's, for a user."""
         view = self._members.view(trainer["metadata"]["uid"])
-        alive = [member for member, agent in view.items() if agent.age < FRESH]
-        if alive:
-            return min(alive, key=lambda m: ({"master": 0, "worker": 1}.get(m.role, 2), m.index))
         rests = (trainer.get("status") or {}).get("phase") in AT_REST
-        return JANITOR if rests and chosen.is_asked and self._members.led_for >= FRESH else None
+        return choose_executor(view, rests=rests and chosen.is_asked, led_for=self._members.led_for)
 
     def _declare(self, key: ObjectKey, uid: str, reader: MemberId | None, *orders: Directive) -> None:
         """Want this of the reader, and nothing of anybody else."""

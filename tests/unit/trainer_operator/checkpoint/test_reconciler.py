@@ -7,7 +7,8 @@ from runtime.objects import ObjectKey
 from simulation.world import KEY, Operator, World, one_pass, request
 from trainer_operator.api.resources import CHECKPOINTS, TRAINERS
 from trainer_operator.api.status import Phase
-from trainer_operator.checkpoint.reconciler import COMMIT_TRIES, human_size
+from trainer_operator.checkpoint.commit import human_size
+from trainer_operator.checkpoint.view import COMMIT_TRIES
 from trainer_operator.topology.beat import Ack, DirectiveResult
 from trainer_operator.topology.members import MemberId
 

@@ -1,0 +1,51 @@
+"""What people and metrics hear of a checkpoint's way."""
+
+from typing import Literal, Protocol
+
+from runtime.objects import JsonObject
+from trainer_operator.api.checkpoint import Checkpoint, CheckpointState, CheckpointStatus
+from trainer_operator.api.meta import API_VERSION
+from trainer_operator.telemetry.metrics import Ending, TrainerMetrics
+
+EventType = Literal["Normal", "Warning"]
+
+
+class EventSink(Protocol):
+    """The part of the event recorder that is used here."""
+
+    def event(self, obj: JsonObject, *, type: EventType, reason: str, message: str) -> None:
+        """Record an event; never blocks."""
+
+
+def announce(
+    before: CheckpointStatus, stored: Checkpoint, *, events: EventSink, metrics: TrainerMetrics
+) -> None:
+    """Tell of the state that a checkpoint reached with a write.
+
+    On the checkpoint itself: on the Trainer these would crowd out, in the event budget, what people must see.
+    """
+    after, name = stored.status, stored.metadata.name
+    ending = _ending(before, after)
+    if ending is not None:
+        metrics.checkpoint_ended(stored.metadata.namespace or "", ending, size=after.bytes or 0)
+    about: JsonObject = {
+        "apiVersion": API_VERSION,
+        "kind": "Checkpoint",
+        "metadata": stored.metadata.dump(),
+    }
+    if ending == "committed":
+        text = f"checkpoint {name} of step {after.step} is committed: {after.size}, {after.copies} durable copies"
+        events.event(about, type="Normal", reason="CheckpointCommitted", message=text)
+    elif ending == "aborted":
+        reason = next((c.reason for c in after.conditions if c.type == "Aborted"), "Aborted")
+        text = f"checkpoint {name} was given up: {reason}"
+        events.event(about, type="Warning", reason="CheckpointAborted", message=text)
+
+
+def _ending(before: CheckpointStatus, after: CheckpointStatus) -> Ending | None:
+    """Name the end that a checkpoint reached with this write, if it did."""
+    if after.state is CheckpointState.COMMITTED:
+        return "committed"
+    if after.state is CheckpointState.GARBAGE_COLLECTED:
+        return "collected" if before.state is CheckpointState.COMMITTED else "aborted"
+    return None

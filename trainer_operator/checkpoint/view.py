@@ -1,0 +1,245 @@
+"""One checkpoint with all that its next step depends on: the Trainer, its other checkpoints, and what agents say.
+
+It translates both ways: observations into the `Facts` of the state machine, its `Move` into the object's status and
+the agents' orders. It does no I/O.
+"""
+
+import secrets
+from collections.abc import Sequence
+from datetime import datetime
+
+from runtime.conditions import set_condition
+from trainer_operator.api.checkpoint import Checkpoint, CheckpointState, CheckpointStatus
+from trainer_operator.api.meta import Condition
+from trainer_operator.api.status import AT_REST, TERMINAL, MembershipPhase, ServerPhase
+from trainer_operator.api.trainer import Trainer
+from trainer_operator.checkpoint import orders
+from trainer_operator.checkpoint.answers import Answers
+from trainer_operator.checkpoint.commit import record_commit
+from trainer_operator.checkpoint.executor import FRESH, choose_executor
+from trainer_operator.checkpoint.pins import choose_base, is_pinned, still_pinned
+from trainer_operator.checkpoint.quorum import (
+    Holder,
+    has_quorum,
+    holders_of,
+    is_impossible,
+    shard_count,
+    store_problem,
+)
+from trainer_operator.checkpoint.retention import Kept, to_retire
+from trainer_operator.checkpoint.state import Facts, Move, Order, Outcome
+from trainer_operator.checkpoint.target import choose_target
+from trainer_operator.topology.beat import Ack, janitor_of
+from trainer_operator.topology.members import MemberId, Members
+
+OPEN = frozenset({None, CheckpointState.PENDING, CheckpointState.STAGING})
+COMMIT_TRIES = 3
+"""Times that an agent may fail to write a commit before the attempt is aborted."""
+
+
+class View:
+    """What is known of one checkpoint in one pass."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        trainer: Trainer,
+        *,
+        siblings: Sequence[Kept],
+        members: Members,
+        in_epoch: frozenset[MemberId],
+    ) -> None:
+        self.checkpoint = checkpoint
+        self.trainer = trainer
+        self.base: str | None = None
+        """Id of the checkpoint that was pinned for this one."""
+        self.replication = trainer.spec.topology.replication_factor
+        self.holders = holders_of(in_epoch, self.replication) if in_epoch else ()
+        self._siblings = siblings
+        self._members = members
+        self._in_epoch = in_epoch
+        self._agents = members.view(trainer.metadata.uid)
+        janitor = members.view(janitor_of(trainer.metadata.uid))
+        ckpt = checkpoint.status.id or "-"
+        self._answers = Answers.of(ckpt, self._agents.values(), janitor.values())
+
+    def facts(self, now: datetime) -> Facts:
+        """Return what the state machine wants to know."""
+        status, membership = self.checkpoint.status, self.trainer.status.membership
+        acks, shards = self._acks(), status.shards or 1
+        problem = store_problem(acks)
+        created, staged = self.checkpoint.metadata.creation_timestamp, status.staging_started_at
+        policy = self.trainer.spec.checkpoint
+        name, ckpt = self.checkpoint.metadata.name, status.id or "-"
+        commit_tries = self._answers.failed_tries(orders.store_id(Outcome.COMMIT, ckpt))
+        abort_tries = self._answers.failed_tries(orders.store_id(Outcome.ABORT, ckpt))
+        return Facts(
+            state=status.state,
+            epoch=status.epoch or 0,
+            current_epoch=membership.epoch,
+            trains=self._trains(),
+            ended=self.trainer.status.phase in TERMINAL,
+            tries=len(status.missed),
+            passed=self._passed(),
+            quorum=has_quorum(acks, shards=shards, step=status.step or 0, replication=self.replication),
+            impossible=is_impossible(acks, shards=shards, replication=self.replication),
+            commit_failed=commit_tries >= COMMIT_TRIES,
+            abort_failed=abort_tries >= COMMIT_TRIES,
+            failure=problem[0] if problem is not None else "CopiesFailed",
+            age=(now - created).total_seconds() if created is not None else 0.0,
+            staged_for=(now - staged).total_seconds() if staged is not None else 0.0,
+            staging_timeout=float(policy.staging_timeout_seconds) if policy is not None else 600.0,
+            outcome=self._answers.outcome(),
+            unpinned=bool(status.base) and not is_pinned(self._siblings, base=status.base or "", holder=name),
+            retire=policy is not None
+            and not self._pins()
+            and name in to_retire(self._siblings, policy.max_retention),
+            marked=status.marked_at is not None,
+            collected=self._answers.is_collected(),
+        )
+
+    def apply(self, status: CheckpointStatus, move: Move, now: datetime) -> None:
+        """Change the status as the move says."""
+        previous = status.state
+        status.state = move.state
+        status.pins = self._pins()
+        if move.order is Order.COLLECT and status.marked_at is None:
+            status.marked_at = now
+        if move.new_target:
+            self._aim(status, now)
+        if move.state is CheckpointState.COMMITTED and previous is not CheckpointState.COMMITTED:
+            record_commit(status, self._answers.decision() or {}, self._acks(), now=now)
+        if move.state is CheckpointState.GARBAGE_COLLECTED and previous in OPEN:
+            reason = self._answers.reason() or move.reason or "Aborted"
+            current, _ = set_condition(
+                [condition.dump() for condition in status.conditions],
+                type="Aborted",
+                status="True",
+                reason=reason,
+                message=self._why(reason),
+                generation=self.checkpoint.metadata.generation,
+                now=now,
+            )
+            status.conditions = tuple(Condition.read(entry) for entry in current)
+
+    def orders(self, status: CheckpointStatus, move: Move) -> orders.Orders:
+        """Return what the agents are told."""
+        wanted: orders.Orders = {}
+        store = self._store_id()
+        if move.order is Order.SAVE:
+            wanted = orders.save(
+                status,
+                self.holders,
+                pause=self._pauses(),
+                replication=self.replication,
+                world=len(self._in_epoch),
+                store=store,
+            )
+        executor = self.executor()
+        if executor is None:
+            return wanted
+        told = []
+        if move.order in {Order.COMMIT, Order.ABORT}:
+            commit = move.order is Order.COMMIT
+            reason = "Quorum" if commit else move.reason
+            told.append(
+                orders.decide(status, commit=commit, reason=reason, replication=self.replication, store=store)
+            )
+        elif move.order is Order.COLLECT:
+            told.append(orders.collect(status.id or "", store=status.store_id or store))
+        if status.state in OPEN:
+            told += [
+                orders.abort_missed(missed, epoch=status.epoch or 0, store=store) for missed in status.missed
+            ]
+        if told:
+            wanted[executor] = (*wanted.get(executor, ()), *map(self._answers.again, told))
+        return wanted
+
+    def choose_base(self) -> Kept | None:
+        """Return what this checkpoint may build on."""
+        return choose_base(
+            self._siblings,
+            name=self.checkpoint.metadata.name,
+            shards=shard_count(self.holders),
+            store_id=self._store_id(),
+        )
+
+    @property
+    def rests(self) -> bool:
+        """Whether no member will come by itself."""
+        return self.trainer.status.phase in AT_REST
+
+    def executor(self) -> MemberId | None:
+        """Return whose agent touches the store."""
+        return choose_executor(self._agents, rests=self.rests, led_for=self._members.led_for)
+
+    def _why(self, reason: str) -> str:
+        """Say for people why it was given up; of a store's problem the agent's own sentence."""
+        problem = store_problem(self._acks())
+        if problem is not None and problem[0] == reason:
+            return problem[1]
+        return "no member restores from it; the next one is taken in time"
+
+    def _pauses(self) -> bool:
+        """Whether members wait at its step: only while the change that asked for it is under way.
+
+        A change that a failure overtook leaves its checkpoint Pending; in the next epoch nobody would let the members
+        go on. A Trainer that is older than the checkpoint in the cache does not know of the change yet.
+        """
+        name, status = self.checkpoint.metadata.name, self.trainer.status
+        flight, change = status.checkpoint_in_flight, status.pending_change
+        is_known = flight is not None and flight.name == name
+        is_wanted = change is not None and change.checkpoint == name
+        return self.checkpoint.spec.pause and (is_wanted or not is_known)
+
+    def _trains(self) -> bool:
+        membership = self.trainer.status.membership
+        if membership.phase is not MembershipPhase.ACTIVE or not self.holders:
+            return False
+        if membership.ps_phase not in {None, ServerPhase.SERVING}:
+            return False
+        agents = [self._agents.get(holder.member) for holder in self.holders]
+        return all(
+            a is not None and a.running and a.beat.epoch == membership.epoch and a.age < FRESH for a in agents
+        )
+
+    def _passed(self) -> bool:
+        result = orders.save_id(self.checkpoint.status.id or "-")
+        found = [self._agents[h.member].results.get(result) for h in self.holders if h.member in self._agents]
+        return any(answer is not None and not answer.ok and answer.error == "past" for answer in found)
+
+    def _aim(self, status: CheckpointStatus, now: datetime) -> None:
+        if status.id is not None:
+            status.missed = [*status.missed, status.id]
+        agents = [self._agents[holder.member] for holder in self.holders if holder.member in self._agents]
+        everyone = [agent for agent in self._agents.values() if agent.running] or agents
+        status.step = choose_target(everyone, tries=len(status.missed), at_least=(self._last_committed() + 1))
+        status.epoch = self.trainer.status.membership.epoch
+        status.base = status.base or self.base
+        status.id = f"{status.step:012d}-e{status.epoch}-{secrets.token_hex(2)}"
+        status.shards = shard_count(self.holders)
+        status.holders = tuple(_holder_text(holder) for holder in self.holders)
+        if status.staging_started_at is None:
+            status.staging_started_at = now
+
+    def _pins(self) -> list[str]:
+        return still_pinned(self.checkpoint.status.pins, self._siblings)
+
+    def _last_committed(self) -> int:
+        counting = [c.step for c in self._siblings if c.state == "Committed" and not c.discard]
+        return max(counting, default=0)
+
+    def _store_id(self) -> str:
+        """Return the id of the store that the Trainer's newest committed checkpoint lies in (CK7)."""
+        committed = [c for c in self._siblings if c.state == "Committed"]
+        newest = max(committed, key=lambda c: c.step, default=None)
+        return newest.store_id if newest is not None else ""
+
+    def _acks(self) -> list[Ack]:
+        """Return what agents say of the copies of this checkpoint."""
+        found = self._members.acks(self.trainer.metadata.uid, self.checkpoint.status.id or "-")
+        return [ack for _, ack in found]
+
+
+def _holder_text(holder: Holder) -> str:
+    return f"{holder.member}:{','.join(map(str, holder.copies))}"
