@@ -28,7 +28,7 @@ class Watched(Client):
         return await super().open_watch(resource, namespace, **kwargs)
 
 
-async def eventually(condition, *, within=10.0):
+async def eventually(condition, *, within=60.0):
     async with asyncio.timeout(within):
         while not condition():
             await asyncio.sleep(0.01)
@@ -43,13 +43,15 @@ async def test_caches_of_every_form_fill_without_a_list(control_plane, namespace
     async with Watched(control_plane.config) as client, TaskScope() as scope:
         for number in range(3):
             await make(client, namespace, f"n{number}")
+        # kube-root-ca.crt comes into every namespace, a moment after it was made.
+        published = f"/api/v1/namespaces/{namespace}/configmaps/kube-root-ca.crt"
+        await eventually(lambda: control_plane.admin.is_ok(published))
         informers = Informers(client, streaming=True)
         plain = informers.informer(CONFIGMAPS, namespaces=[namespace])
         slim = informers.informer(CONFIGMAPS, namespaces=[namespace], projection=METADATA_ONLY)
         pods = informers.informer(PODS, namespaces=[namespace], projection=Pod)
         scope.spawn(informers.run(), name="informers")
         await informers.wait_synced(20)
-        # kube-root-ca.crt is in every namespace.
         assert len(plain) == len(slim) == 4
         assert len(pods) == 0
         listed = await client.list(CONFIGMAPS, namespace)
