@@ -41,6 +41,11 @@ class Answers:
         reason = (self.decision() or {}).get("reason")
         return str(reason)[:64] if reason else None
 
+    def differing(self) -> tuple[str, ...]:
+        """Return the tensors that the checkpoint's audit found changed unnoticed (FZ2)."""
+        found = (self.decision() or {}).get("differing")
+        return tuple(str(name)[:128] for name in found) if isinstance(found, list) else ()
+
     def is_collected(self) -> bool:
         """Whether an agent finished the collection."""
         return self._done(orders.store_id("collect", self.ckpt)) is not None

@@ -1,13 +1,16 @@
 """What people and metrics hear of a checkpoint's way."""
 
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from runtime.objects import JsonObject
 from trainer_operator.api.checkpoint import Checkpoint, CheckpointState, CheckpointStatus
 from trainer_operator.api.meta import API_VERSION
+from trainer_operator.api.trainer import Trainer
 from trainer_operator.telemetry.metrics import Ending, TrainerMetrics
 
 EventType = Literal["Normal", "Warning"]
+_SHOWN = 5
 
 
 class EventSink(Protocol):
@@ -40,6 +43,20 @@ def announce(
         reason = next((c.reason for c in after.conditions if c.type == "Aborted"), "Aborted")
         text = f"checkpoint {name} was given up: {reason}"
         events.event(about, type="Warning", reason="CheckpointAborted", message=text)
+
+
+def tell_differing(trainer: Trainer, stored: Checkpoint, names: Sequence[str], *, events: EventSink) -> None:
+    """Say on the Trainer which tensors an audit found changed though they were taken for unchanged (FZ2)."""
+    if not names:
+        return
+    shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    text = (
+        f"checkpoint {stored.metadata.name} found that {shown} had changed unnoticed, as a write through .data does: "
+        "earlier checkpoints since the last full comparison hold an older value. This one is right, and from now on "
+        f"{'they are' if len(names) > 1 else 'it is'} compared by content each time"
+    )
+    about: JsonObject = {"apiVersion": API_VERSION, "kind": "Trainer", "metadata": trainer.metadata.dump()}
+    events.event(about, type="Warning", reason="TensorChangedUnnoticed", message=text[:1024])
 
 
 def _ending(before: CheckpointStatus, after: CheckpointStatus) -> Ending | None:

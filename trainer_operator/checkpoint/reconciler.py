@@ -14,7 +14,7 @@ from runtime.controller.reconciler import Request, Result
 from runtime.objects import ObjectKey
 from trainer_operator.api.checkpoint import Checkpoint, CheckpointState
 from trainer_operator.api.trainer import Trainer
-from trainer_operator.checkpoint.news import EventSink, announce
+from trainer_operator.checkpoint.news import EventSink, announce, tell_differing
 from trainer_operator.checkpoint.objects import CheckpointObjects, Objects
 from trainer_operator.checkpoint.state import Move, Order, Outcome, step
 from trainer_operator.checkpoint.view import OPEN, View
@@ -116,6 +116,8 @@ class CheckpointReconciler:
                 for other in self._objects.keys(view.trainer):
                     self._look_again(other)
             announce(checkpoint.status, stored, events=self._events, metrics=self._metrics)
+            if stored.status.state is CheckpointState.COMMITTED:
+                tell_differing(view.trainer, stored, view.differing(), events=self._events)
         return stored
 
     async def _pin_base(self, view: View) -> str | None:

@@ -101,7 +101,7 @@ class View:
     def apply(self, status: CheckpointStatus, move: Move, now: datetime) -> None:
         """Change the status as the move says."""
         previous = status.state
-        status.state = move.state
+        status.state, status.observed_generation = move.state, self.checkpoint.metadata.generation
         status.pins = self._pins()
         if move.order is Order.COLLECT and status.marked_at is None:
             status.marked_at = now
@@ -154,6 +154,10 @@ class View:
         if told:
             wanted[executor] = (*wanted.get(executor, ()), *map(self._answers.again, told))
         return wanted
+
+    def differing(self) -> tuple[str, ...]:
+        """Return the tensors that this checkpoint's audit found changed unnoticed (FZ2)."""
+        return self._answers.differing()
 
     def choose_base(self) -> Kept | None:
         """Return what this checkpoint may build on."""

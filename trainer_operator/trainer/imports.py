@@ -155,6 +155,7 @@ class ImportReconciler:
             made = await self._client.get(CHECKPOINTS, body["metadata"]["name"], namespace)
             if (made.get("status") or {}).get("state"):
                 return False
+        status["observedGeneration"] = made["metadata"].get("generation")
         await self._client.replace(CHECKPOINTS, {**made, "status": status}, subresource="status")
         return True
 

@@ -367,6 +367,49 @@ async def test_figures_that_make_no_sense_do_not_stop_a_commit(case, extra):
     assert status["copies"] >= 0
 
 
+async def test_a_tensor_that_changed_unnoticed_is_told_on_the_trainer(case):
+    """FZ2: which one, and what follows."""
+    await case.ask()
+    await case.look()
+    value = {"outcome": "commit", "differing": ["head.weight"]}
+    case.answer(W0, f"store:commit:{case.status()['id']}", ok=True, value=value)
+    await case.look()
+    told = [text for reason, text in case.operator.events.seen if reason == "TensorChangedUnnoticed"]
+    assert len(told) == 1
+    assert "mine found that head.weight had changed unnoticed" in told[0]
+    assert "it is compared by content" in told[0]
+
+
+@pytest.mark.parametrize("names", [None, [], "head.weight"], ids=str)
+async def test_an_audit_that_found_nothing_is_no_event(case, names):
+    """FZ2, CK5."""
+    await case.ask()
+    await case.look()
+    value = {"outcome": "commit", "differing": names}
+    case.answer(W0, f"store:commit:{case.status()['id']}", ok=True, value=value)
+    await case.look()
+    assert case.status()["state"] == "Committed"
+    assert "TensorChangedUnnoticed" not in [reason for reason, _ in case.operator.events.seen]
+
+
+# -- what was looked at
+
+
+async def test_the_status_says_which_spec_was_looked_at(case):
+    """C7: with the write that is made anyway, and again when only the spec changed."""
+    await case.ask()
+    await case.run(8)
+    assert len(case.writes()) == 2
+    assert case.status()["observedGeneration"] == 1
+    found = case.world.api.log.get(CHECKPOINTS, MINE)
+    changed = {**found, "spec": {**found["spec"], "hold": True}}
+    changed["metadata"]["generation"] = 2
+    case.world.api.log.put(CHECKPOINTS, changed)
+    await case.run(2)
+    assert case.status()["observedGeneration"] == 2
+    assert len(case.writes()) == 3
+
+
 # -- retention
 
 

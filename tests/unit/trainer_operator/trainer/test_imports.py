@@ -10,7 +10,7 @@ from trainer_operator.api.resources import CHECKPOINTS, TRAINERS
 from trainer_operator.topology.beat import janitor_of
 from trainer_operator.topology.members import JANITOR
 
-SHOWN = ("id", "step", "epoch", "state", "bytes")
+SHOWN = ("id", "step", "epoch", "state", "bytes", "observedGeneration")
 
 
 class Case:
