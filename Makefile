@@ -77,10 +77,10 @@ generate: venv ## Generate what is derived from the code: the CRDs
 
 check: lint types layers rules test demo ## All that has to hold before a merge
 
-bench: bench-assets ## Compare with other operators, everything, five times (2 hours); goes on after an interruption
+bench: bench-assets ## Compare with other operators, everything, up to five times (3 hours); goes on after an interruption
 	@cd '$(ROOT)' && exec '$(BIN)/python' -m benchmarks.stock $(ARGS)
 
-bench-quick: bench-assets ## Compare with other operators: storms, idle, failures, once (10 minutes)
+bench-quick: bench-assets ## Compare with other operators: a storm, idle, failures, once (10 minutes)
 	@cd '$(ROOT)' && exec '$(BIN)/python' -m benchmarks.stock --quick $(ARGS)
 
 bench-runtime: venv ## Measure the runtime against client-go, kopf and the limits of the machine (15 minutes)

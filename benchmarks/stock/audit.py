@@ -81,8 +81,9 @@ def entry(event: AuditEvent) -> Entry:
     """Keep of an event what measurements need."""
     target = event.object_ref
     labels: dict[str, str] = {}
-    if event.verb == "create" and target.resource == "pods" and event.request_object is not None:
-        labels = (event.request_object.get("metadata") or {}).get("labels") or {}
+    sent = event.request_object
+    if event.verb == "create" and target.resource == "pods" and isinstance(sent, dict):
+        labels = (sent.get("metadata") or {}).get("labels") or {}
     received, answered = event.request_received_timestamp, event.stage_timestamp
     return Entry(
         verb=event.verb,

@@ -30,7 +30,7 @@ PODS_PER_JOB = 4
 _PODS = f"api/v1/namespaces/{NAMESPACE}/pods"
 _MERGE = "application/merge-patch+json"
 _POLL = 0.05  # seconds; the audit log is the clock, so a slow look costs no accuracy
-_START_PATIENCE = 120.0
+_START_PATIENCE = 300.0
 
 Injection = Callable[[Room, Pod], Coroutine[Any, Any, Mark]]
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import cast
 
-from benchmarks.result import Scale
 from benchmarks.stock.arm import Arm
 from benchmarks.stock.scenario import Group
-from benchmarks.stock.scenarios.failures import groups
+from benchmarks.stock.scenarios import failures
 from benchmarks.stock.scenarios.idle import Idle
 from benchmarks.stock.scenarios.storm import Storm
+from benchmarks.stock.scenarios.underload import UnderLoad
 
 __all__ = ["ARMS", "FULL", "QUICK", "Cell", "Plan", "new_arm"]
 
@@ -64,7 +64,7 @@ class Plan:
                     continue
                 first = repetition % len(self.arms)
                 turns = self.arms[first:] + self.arms[:first]
-                found += [Cell(group.name, arm, repetition) for arm in turns if arm not in group.skipped]
+                found += [Cell(group.name, arm, repetition) for arm in turns if group.has(arm, repetition)]
         return found
 
     def group(self, name: str) -> Group:
@@ -102,28 +102,27 @@ def new_arm(name: str) -> Arm:
 
 
 _CLAMPED = {"ours-clamped": _SLOW, "stock-defaults": _SLOW}
+_LIMITED = {**_CLAMPED, "v2-defaults": "measured with 100 jobs"}
+_NOBODY = {"raw": "nobody replaces a pod"}
+_UNTUNED = ("ours-clamped", "stock-defaults", "v2-defaults")
 
 QUICK = Plan(
     "quick",
-    (
-        Group("storm-100", (Storm(100),)),
-        Group("storm-300", (Storm(300), Idle(300, seconds=20)), _CLAMPED),
-        *groups(Scale.QUICK),
-    ),
+    (Group("storm-300", (Storm(300), Idle(300, seconds=20))), *failures.quick()),
+    ("ours", "stock-tuned", "v2-tuned", "raw"),
 )
-"""`make bench-quick`: under ten minutes on a machine that does nothing else."""
+"""`make bench-quick`: about ten minutes on a machine that does nothing else."""
 
 FULL = Plan(
     "full",
     (
-        Group("storm-100", (Storm(100),)),
-        Group("storm-300", (Storm(300),), _CLAMPED),
-        Group("storm-1000", (Storm(1000), Idle(1000)), _CLAMPED, repetitions=3),
-        Group("storm-1x1000", (Storm(1, pods=1000),), _CLAMPED),
-        *(
-            replace(group, repetitions=1) if group.name == "node-lost" else group
-            for group in groups(Scale.FULL)
-        ),
+        Group("storm-100", (Storm(100),), rare=_UNTUNED),
+        Group("storm-300", (Storm(300),), _LIMITED),
+        Group("storm-1000", (Storm(1000), Idle(1000)), _LIMITED, repetitions=1),
+        Group("storm-1x1000", (Storm(1, pods=1000),), _LIMITED, repetitions=3),
+        Group("underload-100", (UnderLoad(100, failures=20),), _NOBODY, repetitions=1),
+        Group("underload-1000", (UnderLoad(1000, failures=50),), {**_NOBODY, **_LIMITED}, repetitions=1),
+        *failures.full(),
     ),
     repetitions=5,
 )

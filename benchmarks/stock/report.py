@@ -156,9 +156,11 @@ def _figure(column: Mapping[str, Any], repetitions: Sequence[Mapping[str, Any]])
     if not values:
         return next((_cell(each["notes"][key]) for each in repetitions if key in each["notes"]), "–")
     found = spread(values)
-    if found.count == 1 or found.low == found.high:
-        return f"{found.median:,.{digits}f}"
-    return f"{found.median:,.{digits}f} [{found.low:,.{digits}f}–{found.high:,.{digits}f}]"
+    text = f"{found.median:,.{digits}f}"
+    if found.low != found.high:
+        text += f" [{found.low:,.{digits}f}–{found.high:,.{digits}f}]"
+    without = sum(key in each["figures"] and each["figures"][key] is None for each in repetitions)
+    return f"{text}, but not in {without} of {len(repetitions)}" if without else text
 
 
 def _cell(text: str) -> str:

@@ -71,3 +71,9 @@ class Group:
     """Arms that are left out, with the reason, which the report gives: never because they fail."""
     repetitions: int = 0
     """At most so many, for what takes long; 0: as many as the plan says."""
+    rare: tuple[str, ...] = ()
+    """Arms that are slow and so measured in the first repetition only."""
+
+    def has(self, arm: str, repetition: int) -> bool:
+        """Say whether the arm takes part in this repetition, counted from 0."""
+        return arm not in self.skipped and not (repetition and arm in self.rare)

@@ -2,6 +2,9 @@
 
 import dataclasses
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,12 +17,14 @@ from benchmarks.stock.scenarios.storm import Storm
 from benchmarks.stock.spread import percentile, spread
 from benchmarks.stock.usage import usage
 
+ROOT = Path(__file__).resolve().parents[3]
 PLAN = Plan(
     "test",
     (
         Group("small", (Storm(2),)),
         Group("big", (Storm(9),), {"raw": "it is too big"}),
         Group("once", (Storm(8),), repetitions=1),
+        Group("slow", (Storm(7),), rare=("raw",)),
     ),
     ("ours", "stock-tuned", "raw"),
     repetitions=3,
@@ -35,6 +40,8 @@ def test_a_group_leaves_out_whom_it_names_and_repeats_no_more_than_it_says():
     cells = PLAN.cells()
     assert {cell.arm for cell in cells if cell.group == "big"} == {"ours", "stock-tuned"}
     assert {cell.repetition for cell in cells if cell.group == "once"} == {0}
+    assert [cell.repetition for cell in cells if (cell.group, cell.arm) == ("slow", "raw")] == [0]
+    assert [cell.repetition for cell in cells if (cell.group, cell.arm) == ("slow", "ours")] == [0, 1, 2]
     assert len(set(cells)) == len(cells)
 
 
@@ -50,8 +57,22 @@ def test_a_part_of_a_plan_is_what_was_asked_for():
 def test_plans_name_known_arms_and_every_scenario_once(plan):
     names = [scenario.name for group in plan.groups for scenario in group.scenarios]
     assert len(set(names)) == len(names)
-    assert set(plan.arms) == set(ARMS)
-    assert all(set(group.skipped) <= set(ARMS) for group in plan.groups)
+    assert set(plan.arms) <= set(ARMS)
+    assert all({*group.skipped, *group.rare} <= set(ARMS) for group in plan.groups)
+
+
+@pytest.mark.parametrize("plan", [QUICK, FULL], ids=lambda plan: plan.name)
+def test_a_plan_prints_the_same_in_another_process(plan):
+    """An interrupted run is gone on with only by a plan that prints alike: no addresses."""
+    code = f"from benchmarks.stock.plan import {plan.name.upper()} as plan; print(plan.fingerprint())"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert said.stdout.strip() == plan.fingerprint()
+
+
+def test_every_arm_has_a_storm_in_the_full_plan_and_the_quick_one_is_short():
+    """A ratio to an arm with its default limits needs one storm that both went through."""
+    assert {cell.arm for cell in FULL.cells() if cell.group == "storm-100"} == set(ARMS)
+    assert len(QUICK.cells()) <= 8
 
 
 @pytest.mark.parametrize("name", ARMS)
@@ -116,8 +137,6 @@ async def test_a_broken_arm_is_recorded_with_its_error():
 
 
 def test_progress_says_how_each_cell_ended_where_there_is_no_terminal(capsys):
-    import sys
-
     progress = Progress(sys.stderr, total=9, done=1)
     progress.begin(PLAN.cells()[0])
     progress.say("nobody sees this")

@@ -105,6 +105,13 @@ def test_a_figure_that_did_not_come_about_is_told_in_words():
     assert "| **this operator** | not within 10 min |" in report.render(said)
 
 
+def test_what_did_not_happen_once_is_told_beside_the_figure_and_makes_no_ratio():
+    said = found()
+    said["sections"][0]["rows"][0]["repetitions"][0]["figures"]["pods_per_second"] = None
+    assert "| **this operator** | 800, but not in 1 of 2 |" in report.render(said)
+    assert not any("pods/s" in claim.what for claim in results.claims(said))
+
+
 def test_the_summary_has_a_row_for_each_arm_that_was_measured():
     lines = report.summary(found()).splitlines()
     assert lines[0] == "| | Pods/s, 300 jobs x 4 | Requests/job | Peak MiB | Idle writes |"
