@@ -67,6 +67,7 @@ from trainer_operator.trainer.nodes import (
 from trainer_operator.trainer.reconciler import TrainerReconciler
 from trainer_operator.trainer.serving import at_work
 from trainer_operator.trainer.surroundings import NODE_INDEX, Surroundings
+from trainer_operator.trainer.urgency import pod_patience, trainer_patience
 from trainer_operator.trainer.views import Settings
 from trainer_operator.trainer.volumes import Attachment, Claim
 
@@ -281,8 +282,8 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
             in {None, *map(str, filter(None, OPEN)), "Committed"}
         ]
 
-    trainer_controller.watch(trainers)
-    trainer_controller.watch(pods, mapping=owner_of(TRAINERS))
+    trainer_controller.watch(trainers, patience=trainer_patience)
+    trainer_controller.watch(pods, mapping=owner_of(TRAINERS), patience=pod_patience)
     trainer_controller.watch(checkpoints, mapping=owner_of(TRAINERS))
     trainer_controller.watch(profiles, mapping=trainers_of_profile)
     trainer_controller.watch(nodes, mapping=trainers_on_node, predicate=readiness_changed)

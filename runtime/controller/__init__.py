@@ -22,7 +22,7 @@ from runtime.controller.predicate import (
 )
 from runtime.controller.reconciler import Reconciler, Request, Result, TerminalError
 from runtime.controller.slowstart import BatchOutcome, slow_start_batch
-from runtime.controller.source import BACKGROUND_PRIORITY, ChannelSource, InformerSource
+from runtime.controller.source import BACKGROUND_PRIORITY, ChannelSource, InformerSource, Patience
 
 __all__ = [
     "BACKGROUND_PRIORITY",
@@ -31,6 +31,7 @@ __all__ = [
     "Controller",
     "InformerSource",
     "Mapping",
+    "Patience",
     "Predicate",
     "Reconciler",
     "Request",

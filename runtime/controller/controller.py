@@ -27,7 +27,7 @@ from runtime.clock import Clock
 from runtime.controller.mapping import Mapping, own_key
 from runtime.controller.predicate import Predicate
 from runtime.controller.reconciler import Reconciler, Request, Result, TerminalError
-from runtime.controller.source import ChannelSource, InformerSource
+from runtime.controller.source import ChannelSource, InformerSource, Patience
 from runtime.errors import RuntimeFault
 from runtime.fence import LeadershipLost
 from runtime.logs import get_logger
@@ -103,10 +103,20 @@ class Controller:
         metrics.declare_controller(name, workers=workers)
 
     def watch(
-        self, informer: Watchable, *, mapping: Mapping = own_key, predicate: Predicate | None = None
+        self,
+        informer: Watchable,
+        *,
+        mapping: Mapping = own_key,
+        predicate: Predicate | None = None,
+        patience: Patience | None = None,
     ) -> None:
-        """Queue what `mapping` names for each change of the informer's objects that `predicate` lets pass."""
-        source = InformerSource(informer.resource.kind, self._enqueue, mapping=mapping, predicate=predicate)
+        """Queue what `mapping` names for each change of the informer's objects that `predicate` lets pass.
+
+        `patience` says how long the look may wait, so that changes which come together cost one.
+        """
+        source = InformerSource(
+            informer.resource.kind, self._enqueue, mapping=mapping, predicate=predicate, patience=patience
+        )
         self._registrations.append(informer.add_handler(source))
 
     def watch_channel(self, channel: ChannelSource) -> None:

@@ -6,13 +6,18 @@ standby is warm before its workers start.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from runtime.controller.mapping import Mapping
 from runtime.controller.predicate import Predicate
 from runtime.objects import AnyObject, ObjectKey
 
-__all__ = ["BACKGROUND_PRIORITY", "ChannelSource", "Enqueue", "InformerSource"]
+__all__ = ["BACKGROUND_PRIORITY", "ChannelSource", "Enqueue", "InformerSource", "Patience"]
+
+Patience = Callable[[AnyObject | None, AnyObject | None], float]
+"""From an object's state before and after: how many seconds a look at it may wait, so that changes which come
+together cost one look. It is asked as predicates are: what appears has no *before*, what goes no *after*."""
 
 BACKGROUND_PRIORITY = -100
 """For initial Adds and resyncs: news goes first (Q4)."""
@@ -32,17 +37,25 @@ class InformerSource:
     """
 
     def __init__(
-        self, kind: str, enqueue: Enqueue, *, mapping: Mapping, predicate: Predicate | None = None
+        self,
+        kind: str,
+        enqueue: Enqueue,
+        *,
+        mapping: Mapping,
+        predicate: Predicate | None = None,
+        patience: Patience | None = None,
     ) -> None:
         self._kind = kind
         self._enqueue = enqueue
         self._mapping = mapping
         self._predicate = predicate
+        self._patience = patience
 
     def on_add(self, obj: AnyObject, *, initial: bool) -> None:
         """Queue for an object that appeared."""
         if self._admits(None, obj):
-            self._queue(obj, priority=BACKGROUND_PRIORITY if initial else 0, reason="added")
+            after = 0.0 if initial else self._wait(None, obj)
+            self._queue(obj, after=after, priority=BACKGROUND_PRIORITY if initial else 0, reason="added")
 
     def on_update(self, old: AnyObject, new: AnyObject) -> None:
         """Queue for both states: what an object left must look again as much as what it joined.
@@ -52,20 +65,25 @@ class InformerSource:
         if old is new:
             self._queue(new, priority=BACKGROUND_PRIORITY, reason="resynced")
         elif self._admits(old, new):
-            self._queue(old, priority=0, reason="updated")
-            self._queue(new, priority=0, reason="updated")
+            after = self._wait(old, new)
+            self._queue(old, after=after, priority=0, reason="updated")
+            self._queue(new, after=after, priority=0, reason="updated")
 
     def on_delete(self, obj: AnyObject, *, final_state_unknown: bool) -> None:
         """Queue for an object that is gone; its last known state is enough to name its owner."""
         if final_state_unknown or self._admits(obj, None):
-            self._queue(obj, priority=0, reason="deleted")
+            after = 0.0 if final_state_unknown else self._wait(obj, None)
+            self._queue(obj, after=after, priority=0, reason="deleted")
 
     def _admits(self, old: AnyObject | None, new: AnyObject | None) -> bool:
         return self._predicate is None or self._predicate(old, new)
 
-    def _queue(self, obj: AnyObject, *, priority: int, reason: str) -> None:
+    def _wait(self, old: AnyObject | None, new: AnyObject | None) -> float:
+        return self._patience(old, new) if self._patience is not None else 0.0
+
+    def _queue(self, obj: AnyObject, *, priority: int, reason: str, after: float = 0.0) -> None:
         for key in self._mapping(obj):
-            self._enqueue(key, priority=priority, reason=f"{self._kind} {reason}")
+            self._enqueue(key, after=after, priority=priority, reason=f"{self._kind} {reason}")
 
 
 class ChannelSource:

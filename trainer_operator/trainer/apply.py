@@ -107,8 +107,7 @@ class Applier:
                 "uid": trainer.metadata.uid,
                 "resourceVersion": trainer.metadata.resource_version,
             },
-            "spec": trainer.spec.dump(),
-            "status": status,
+            "status": status,  # the API server takes nothing else from this, and keeps the spec that it has
         }
         return Trainer.read(await self._client.replace(TRAINERS, body, subresource="status"))
 

@@ -16,7 +16,7 @@ from runtime.cache.projection import Pod
 from runtime.client.errors import Conflict, NotFound
 from runtime.clock import Clock
 from runtime.controller.reconciler import Request, Result
-from runtime.objects import ObjectKey, uid_of
+from runtime.objects import ObjectKey, resource_version_of, uid_of
 from runtime.resourceversion import compare
 from trainer_operator.api.profile import TrainingProfile, TrainingProfileSpec
 from trainer_operator.api.trainer import Trainer
@@ -28,6 +28,7 @@ from trainer_operator.trainer.apply import Applier
 from trainer_operator.trainer.decide import Decision, decide, is_ours
 from trainer_operator.trainer.entrypoint import images_to_read
 from trainer_operator.trainer.membership import ACTIVE, RECOVERING, desired_members
+from trainer_operator.trainer.news import is_news
 from trainer_operator.trainer.observe import checkpoint_view, pods_by_member
 from trainer_operator.trainer.phase import is_terminal
 from trainer_operator.trainer.ranges import parse_members
@@ -36,8 +37,10 @@ from trainer_operator.trainer.views import Observed, Settings
 
 SOURCE = "trainer"
 T_co = TypeVar("T_co", covariant=True)
-PROGRESS_FIELDS = ("globalStep", "epochsCompleted", "metrics", "progress")
-BARRIER_RETRY = 0.02
+BARRIER_RETRY = 0.1
+"""What is waited for queues a look itself; this is for what never comes."""
+KEPT = 128
+"""So many Trainers that were written last are not read again when they come back from the API server."""
 _log = structlog.get_logger("trainer")
 
 
@@ -91,19 +94,20 @@ class TrainerReconciler:
         self._entry_point = entry_point
         self._written: dict[ObjectKey, Trainer] = {}
         self._uids: dict[ObjectKey, str] = {}
-        self._progress_at: dict[ObjectKey, float] = {}
+        self._stored_at: dict[ObjectKey, float] = {}
         self._silent = False
 
     async def reconcile(self, request: Request) -> Result | None:
         """Make one pass over one Trainer."""
-        trainer = self._read(request.key)
+        cached = self._trainers.get(request.key)
+        if cached is not None and not self._caught_up(uid_of(cached)):
+            return Result(requeue_after=BARRIER_RETRY)  # first, since it is cheaper than to read a Trainer
+        trainer = self._read(request.key, cached)
         if trainer is None or not is_ours(trainer):
             return None
         if trainer.metadata.deletion_timestamp is not None:
             self._members.close(trainer.metadata.uid)
             return None
-        if not self._caught_up(trainer.metadata.uid):
-            return Result(requeue_after=BARRIER_RETRY)
         decision = decide(self._observe(trainer))
         stored, wait = await self._store(request.key, trainer, decision)
         self._grow(stored, decision)
@@ -112,33 +116,32 @@ class TrainerReconciler:
         wakes = [wake for wake in (decision.wake, wait) if wake is not None]
         return Result(requeue_after=max(0.0, min(wakes))) if wakes else None
 
-    def _read(self, key: ObjectKey) -> Trainer | None:
-        cached = self._trainers.get(key)
+    def _read(self, key: ObjectKey, cached: Mapping[str, Any] | None) -> Trainer | None:
         uid = uid_of(cached) if cached is not None else ""
         if self._uids.get(key, uid) != uid:
             gone = self._uids.pop(key)  # it is gone, or another one has its name
             self._forest.drop(gone)
             self._members.drop(gone)
             self._applier.forget(gone)
-            self._progress_at.pop(key, None)
+            self._stored_at.pop(key, None)
         if cached is None:
             self._written.pop(key, None)
             return None
         self._uids[key] = uid
+        written = self._written.get(key)
+        if written is not None and written.metadata.uid == uid:
+            order = compare(written.metadata.resource_version or "", resource_version_of(cached))
+            if order == 0 and len(self._written) > KEPT:
+                del self._written[key]
+            if order in {0, 1}:
+                return written
+        self._written.pop(key, None)
         try:
             trainer = Trainer.read(cached)
         except ValidationError as error:
             first = error.errors()[0]
             _log.error("trainer is not readable", trainer=str(key), field=first["loc"], problem=first["msg"])
             return None
-        written = self._written.get(key)
-        if (
-            written is not None
-            and written.metadata.uid == trainer.metadata.uid
-            and compare(written.metadata.resource_version or "", trainer.metadata.resource_version or "") == 1
-        ):
-            return written
-        self._written.pop(key, None)
         return trainer
 
     def _observe(self, trainer: Trainer) -> Observed:
@@ -206,12 +209,12 @@ class TrainerReconciler:
     async def _store(
         self, key: ObjectKey, trainer: Trainer, decision: Decision
     ) -> tuple[Trainer, float | None]:
-        """Store the status if it is news; mere progress waits for its turn (ST7)."""
+        """Store the status if it is news; counts and progress wait for their turn (ST7)."""
         before, after = trainer.status.dump(), decision.status.dump()
         if before == after:
             return trainer, None
-        if not decision.actions and _without_progress(before) == _without_progress(after):
-            due = self._progress_at.get(key, -1e9) + self._settings.status_interval - self._clock.monotonic()
+        if not decision.actions and not is_news(before, after):
+            due = self._stored_at.get(key, -1e9) + self._settings.status_interval - self._clock.monotonic()
             if due > 0 and not is_terminal(decision.status):
                 return trainer.model_copy(update={"status": decision.status}), due
         try:
@@ -219,7 +222,7 @@ class TrainerReconciler:
         except (Conflict, NotFound):
             self._written.pop(key, None)
             raise
-        self._progress_at[key] = self._clock.monotonic()
+        self._stored_at[key] = self._clock.monotonic()
         self._written[key] = stored
         self._metrics.stored(key.namespace, trainer.status, stored.status)
         return stored, None
@@ -238,7 +241,3 @@ class TrainerReconciler:
         for member in self._members.view(uid):
             if member not in desired and member not in pods:
                 self._members.forget_member(uid, member)
-
-
-def _without_progress(status: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in status.items() if name not in PROGRESS_FIELDS}

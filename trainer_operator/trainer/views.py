@@ -101,7 +101,7 @@ class Settings:
     lost_after: float = 10.0
     """Silence after which a member on a suspicious node is lost; the least value of W (DT3)."""
     status_interval: float = 5.0
-    """At most one progress write per this time (ST7)."""
+    """At most one write per this time of what is no news: progress, counts (ST7)."""
     partial_after: float = 15.0
     """How long an epoch waits for more members once the minimum is there (ME3)."""
     checkpoint_timeout: float = 60.0

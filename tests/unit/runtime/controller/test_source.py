@@ -134,3 +134,19 @@ def test_a_reconciler_is_told_a_key_and_nothing_of_what_happened():
     source(by_delete).on_delete(obj(), final_state_unknown=False)
     keys = [{call[:3] for call in sink.calls} for sink in (by_add, by_update, by_delete)]
     assert keys == [{("a", 0.0, 0)}] * 3
+
+
+def test_changes_that_can_wait_are_looked_at_together_later():
+    """C5, Q2: all but initial objects, resyncs and unknown ends, whose time is the queue's affair."""
+    sink = Sink()
+    handler = InformerSource(
+        "Pod", sink, mapping=own_key, patience=lambda old, new: 0.0 if new is None else 0.1
+    )
+    same = obj()
+    handler.on_add(obj(), initial=True)
+    handler.on_add(obj(), initial=False)
+    handler.on_update(same, same)
+    handler.on_update(obj(), obj())
+    handler.on_delete(obj(), final_state_unknown=False)
+    handler.on_delete(obj(), final_state_unknown=True)
+    assert [after for _, after, _, _ in sink.calls] == [0.0, 0.1, 0.0, 0.1, 0.1, 0.0, 0.0]

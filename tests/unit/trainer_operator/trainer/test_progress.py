@@ -8,7 +8,7 @@ from simulation.cluster import START, trainer
 from simulation.views import OTHER, WORKER, active, agent, exited, observed, pod, with_spec, with_status
 from trainer_operator.api.status import MembershipPhase, Phase, ProgressStatus
 from trainer_operator.trainer.decide import decide
-from trainer_operator.trainer.reconciler import PROGRESS_FIELDS
+from trainer_operator.trainer.news import LEISURELY
 
 PODS = [(WORKER, pod()), (OTHER, pod(OTHER))]
 
@@ -66,7 +66,7 @@ def test_nothing_changes_while_the_step_stands_still():
 
 def test_progress_alone_waits_for_its_turn():
     """ST7: at most one write in five seconds."""
-    assert "progress" in PROGRESS_FIELDS
+    assert "progress" in LEISURELY
 
 
 def test_a_suspended_trainer_has_no_end_in_sight_and_keeps_its_part():

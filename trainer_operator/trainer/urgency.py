@@ -1,0 +1,33 @@
+"""How long a look at a Trainer may wait after something of it changed. Pure.
+
+A pod that comes up says so four times: it exists, has a node, runs, is ready. Nothing is decided by each of these
+alone, so they are looked at together, as are writes of a status, which are mostly our own. What a user changed, what
+ends and what is about to is looked at at once.
+"""
+
+from runtime.cache.projection import Pod
+from runtime.controller.predicate import annotations_changed, any_of, deletion_changed, generation_changed
+from runtime.objects import AnyObject
+
+PATIENCE = 0.1
+"""Seconds; short beside the time that a container takes to start."""
+_asks_for_something = any_of(generation_changed, annotations_changed, deletion_changed)
+
+
+def trainer_patience(old: AnyObject | None, new: AnyObject | None) -> float:
+    """Return the seconds that the look may wait."""
+    return 0.0 if _asks_for_something(old, new) else PATIENCE
+
+
+def pod_patience(_old: AnyObject | None, new: AnyObject | None) -> float:
+    """Return the seconds that the look may wait."""
+    return PATIENCE if isinstance(new, Pod) and _is_well(new) else 0.0
+
+
+def _is_well(pod: Pod) -> bool:
+    if pod.phase not in {"Pending", "Running"} or pod.is_deleting:
+        return False
+    if any(c.type == "DisruptionTarget" and c.status == "True" for c in pod.status.conditions or ()):
+        return False
+    states = (each.state for each in pod.status.container_statuses or ())
+    return not any(state is not None and state.terminated is not None for state in states)
