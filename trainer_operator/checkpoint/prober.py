@@ -2,7 +2,7 @@
 
 Every commit is verified by a listing, since a copy is acknowledged only after one. The scrub reads all bytes: of a new
 checkpoint soon, then twice a day, one at a time per Trainer, the least recently verified first. It rests while a
-checkpoint is being saved.
+checkpoint is being saved. At rest a pod has to be started for it, so once a day is enough there.
 
     found                                         health      Event
     all objects good                              Healthy     -
@@ -25,6 +25,10 @@ FIRST = timedelta(minutes=10)
 """From the commit to the first scrub; one that retention removes sooner costs no reads."""
 PERIOD = timedelta(hours=12)
 """From one scrub to the next: half of the 24 h in which all must be done, the rest is for the queue (PB1)."""
+AT_REST_PERIOD = timedelta(hours=20)
+"""From the commit or one scrub to the next while no member runs; the rest of the 24 h is for the queue (PB1)."""
+AT_REST_READING = timedelta(minutes=10)
+"""In which all that is due at rest shall be read, since a janitor has 15 minutes."""
 BYTES_PER_SECOND = 50_000_000
 REMEDIES: Mapping[str, str] = {
     "StoreChanged": "mount the store that was used before; what lies in this one was not touched",
@@ -73,7 +77,7 @@ class Finding:
     repaired: int = 0
 
 
-def due_at(candidate: Candidate, others: Iterable[Candidate] = ()) -> datetime:
+def due_at(candidate: Candidate, others: Iterable[Candidate] = (), *, rests: bool = False) -> datetime:
     """Return when a checkpoint is to be read: at once after a sibling was found corrupt, since they share data (PB2)."""
     read_at = candidate.read_at
     if candidate.is_asked and candidate.asked_at is not None:
@@ -82,13 +86,15 @@ def due_at(candidate: Candidate, others: Iterable[Candidate] = ()) -> datetime:
     alarm = max(alarms, default=_NEVER)
     if not candidate.corrupt and alarm > (read_at or candidate.committed_at):
         return alarm
+    if rests:
+        return (read_at or candidate.committed_at) + AT_REST_PERIOD
     return candidate.committed_at + FIRST if read_at is None else read_at + PERIOD
 
 
-def choose(candidates: Iterable[Candidate], now: datetime) -> Candidate | None:
+def choose(candidates: Iterable[Candidate], now: datetime, *, rests: bool = False) -> Candidate | None:
     """Return the one to read now: what a user waits for, then the least recently verified (PB1)."""
     listed = list(candidates)
-    due = [candidate for candidate in listed if due_at(candidate, listed) <= now]
+    due = [candidate for candidate in listed if due_at(candidate, listed, rests=rests) <= now]
     return min(
         due,
         key=lambda each: (not each.is_asked, each.read_at or _NEVER, each.committed_at, each.name),
@@ -96,10 +102,11 @@ def choose(candidates: Iterable[Candidate], now: datetime) -> Candidate | None:
     )
 
 
-def pace(candidates: Iterable[Candidate]) -> int:
+def pace(candidates: Iterable[Candidate], *, rests: bool = False) -> int:
     """Return the bytes a second that a scrub may read: more than usual only if a pass would else miss its time."""
     total = sum(candidate.bytes for candidate in candidates)
-    return max(BYTES_PER_SECOND, int(total / PERIOD.total_seconds()))
+    within = AT_REST_READING if rests else PERIOD
+    return max(BYTES_PER_SECOND, int(total / within.total_seconds()))
 
 
 def judge(name: str, answer: DirectiveResult) -> Finding | None:

@@ -4,7 +4,8 @@
     …#<n>                                  tried again after a failure, with growing pauses
 
 One order at a time per Trainer. What a scrub found is one write of the Checkpoint; a store that stays at fault is one
-as well. While a Trainer is at rest only what a user asks for is read, since a janitor is started for it.
+as well. While a Trainer is at rest a janitor is started for it, one at a time per namespace and store; only what a user
+asks for does not wait for its turn.
 """
 
 import re
@@ -30,6 +31,7 @@ from trainer_operator.api.checkpoint import (
 from trainer_operator.api.meta import API_VERSION, Condition
 from trainer_operator.api.resources import CHECKPOINTS
 from trainer_operator.api.status import AT_REST
+from trainer_operator.api.trainer import MANAGER
 from trainer_operator.checkpoint.executor import choose_executor
 from trainer_operator.checkpoint.news import EventSink
 from trainer_operator.checkpoint.objects import Objects
@@ -45,6 +47,8 @@ RECHECK = 30.0
 """Seconds until we look again while a save is in flight, or a scrub runs; its answer wakes us sooner."""
 WITHOUT_AGENT = 600.0
 """The same while nobody could read it; agents that come wake us sooner."""
+WAITS_ITS_TURN = 120.0
+"""The same while a janitor of another Trainer reads the same store."""
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
 """Between two tries at a store that is at fault."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
@@ -70,8 +74,8 @@ class Prober:
         metrics: TrainerMetrics,
     ) -> None:
         self._call_janitor = call_janitor
-        self._at_janitor: set[ObjectKey] = set()
-        """Trainers whose janitor has an order of ours."""
+        self._at_janitor: dict[ObjectKey, tuple[str, str]] = {}
+        """Trainers whose janitor has an order of ours, with the namespace and store that it reads."""
         self._client, self._checkpoints, self._trainers = client, checkpoints, trainers
         self._members, self._events, self._clock, self._metrics = members, events, clock, metrics
         self._written: dict[ObjectKey, Mapping[str, Any]] = {}
@@ -88,26 +92,30 @@ class Prober:
         if trainer is None:
             self._due.pop(request.key, None)
             self._tries.pop(request.key, None)
-            self._at_janitor.discard(request.key)
+            self._at_janitor.pop(request.key, None)
             return None
-        uid = trainer["metadata"]["uid"]
+        uid, rests = trainer["metadata"]["uid"], _rests(trainer)
         listed = [self._newest(each) for each in self._checkpoints.by_index(OWNER_UID, uid)]
         committed = {each["metadata"]["name"]: each for each in listed if _is_kept(each)}
         candidates = {name: _candidate(each) for name, each in committed.items()}
         now = self._clock.utcnow()
-        chosen = choose(candidates.values(), now)
-        reader = self._reader(trainer, chosen) if chosen is not None else None
+        chosen = choose(candidates.values(), now, rests=rests)
+        reader = self._reader(trainer, chosen, rests=rests) if chosen is not None else None
         if chosen is None or reader is None:
             self._declare(request.key, uid, None)
             self._due.pop(request.key, None)
             if chosen is not None:
                 return Result(requeue_after=WITHOUT_AGENT)
-            due = min((due_at(each, candidates.values()) for each in candidates.values()), default=None)
+            listed_due = (due_at(each, candidates.values(), rests=rests) for each in candidates.values())
+            due = min(listed_due, default=None)
             return Result(requeue_after=(due - now).total_seconds()) if due is not None else None
-        self._due[request.key] = due_at(chosen, candidates.values())
-        order, wait = self._next_order(
-            request.key, uid, committed[chosen.name], rate=pace(candidates.values())
-        )
+        self._due[request.key] = due_at(chosen, candidates.values(), rests=rests)
+        place = (request.key.namespace, str(committed[chosen.name]["status"].get("storeId") or ""))
+        if reader == JANITOR and not chosen.is_asked and self._is_read(place, by_other_than=request.key):
+            self._declare(request.key, uid, None)
+            return Result(requeue_after=WAITS_ITS_TURN)
+        rate = pace(candidates.values(), rests=reader == JANITOR)
+        order, wait = self._next_order(request.key, uid, committed[chosen.name], rate=rate)
         found = self._findings(uid, order.id, chosen.name)
         if found and (found[-1].complete or _is_news(committed[chosen.name], found[-1])):
             await self._keep(trainer, committed[chosen.name], found[-1])
@@ -115,16 +123,27 @@ class Prober:
                 self._declare(request.key, uid, None)
                 return Result(requeue_after=0)
         is_saving = any(_state(each) in OPEN for each in listed)
-        self._declare(request.key, uid, reader, *([] if is_saving or wait > 0 else [order]))
+        self._declare(request.key, uid, reader, *([] if is_saving or wait > 0 else [order]), place=place)
         return Result(requeue_after=wait or RECHECK)
 
-    def _reader(self, trainer: Mapping[str, Any], chosen: Candidate) -> MemberId | None:
-        """Return whose agent reads: the first live member's, in rank order; at rest a janitor's, for a user."""
+    def _reader(self, trainer: Mapping[str, Any], chosen: Candidate, *, rests: bool) -> MemberId | None:
+        """Return whose agent reads: the first live member's, in rank order; at rest a janitor's."""
         view = self._members.view(trainer["metadata"]["uid"])
-        rests = (trainer.get("status") or {}).get("phase") in AT_REST
-        return choose_executor(view, rests=rests and chosen.is_asked, led_for=self._members.led_for)
+        may_start = rests and (chosen.is_asked or _is_looked_after(trainer))
+        return choose_executor(view, rests=may_start, led_for=self._members.led_for)
 
-    def _declare(self, key: ObjectKey, uid: str, reader: MemberId | None, *orders: Directive) -> None:
+    def _is_read(self, place: tuple[str, str], *, by_other_than: ObjectKey) -> bool:
+        """Whether a janitor of another Trainer reads there: a store shall not be flooded at rest."""
+        return any(place == other and key != by_other_than for key, other in self._at_janitor.items())
+
+    def _declare(
+        self,
+        key: ObjectKey,
+        uid: str,
+        reader: MemberId | None,
+        *orders: Directive,
+        place: tuple[str, str] = ("", ""),
+    ) -> None:
         """Want this of the reader, and nothing of anybody else."""
         to_janitor = reader == JANITOR and bool(orders)
         to_members = {reader: orders} if reader is not None and not to_janitor else {}
@@ -132,7 +151,10 @@ class Prober:
         if not to_janitor and key not in self._at_janitor:
             return
         self._members.declare(janitor_of(uid), SOURCE, {JANITOR: orders} if to_janitor else {})
-        (self._at_janitor.add if to_janitor else self._at_janitor.discard)(key)
+        if to_janitor:
+            self._at_janitor[key] = place
+        else:
+            del self._at_janitor[key]
         self._call_janitor(key)
 
     def _answers(self, uid: str, base: str) -> dict[str, DirectiveResult]:
@@ -266,6 +288,18 @@ def _candidate(obj: Mapping[str, Any]) -> Candidate:
 def _state(obj: Mapping[str, Any]) -> CheckpointState | None:
     found = (obj.get("status") or {}).get("state")
     return CheckpointState(found) if found in set(CheckpointState) else None
+
+
+def _rests(trainer: Mapping[str, Any]) -> bool:
+    """Whether no member of it will run by itself."""
+    return (trainer.get("status") or {}).get("phase") in AT_REST
+
+
+def _is_looked_after(trainer: Mapping[str, Any]) -> bool:
+    """Whether pods may be started for it unasked: it is ours, has a store, and is not being deleted."""
+    spec = trainer.get("spec") or {}
+    is_ours = spec.get("managedBy") in {None, "", MANAGER}
+    return is_ours and bool(spec.get("checkpoint")) and not trainer["metadata"].get("deletionTimestamp")
 
 
 def _is_kept(obj: Mapping[str, Any]) -> bool:

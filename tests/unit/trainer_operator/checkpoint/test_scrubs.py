@@ -14,7 +14,7 @@ from simulation.world import KEY, Events, request
 from trainer_operator.api.checkpoint import VERIFY_ANNOTATION
 from trainer_operator.api.resources import CHECKPOINTS, TRAINERS
 from trainer_operator.checkpoint import scrubs
-from trainer_operator.checkpoint.prober import FIRST, PERIOD
+from trainer_operator.checkpoint.prober import AT_REST_PERIOD, FIRST, PERIOD
 from trainer_operator.checkpoint.scrubs import Prober
 from trainer_operator.telemetry.metrics import TrainerMetrics
 from trainer_operator.topology.beat import Beat, DirectiveResult, janitor_of
@@ -106,6 +106,40 @@ class Case:
     def answer(self, order, **result):
         self.results[order["id"]] = DirectiveResult(order["id"], **result)
         self.beat()
+
+    def add_trainer(self, name, *, hours):
+        """Add another Trainer with one checkpoint in the same store; return its key."""
+        mine, key = self.uid, ObjectKey(KEY.namespace, name)
+        metadata = {"name": name, "namespace": KEY.namespace}
+        self.uid = self.api.log.put(TRAINERS, {"metadata": metadata, "spec": {}})["metadata"]["uid"]
+        self.add(f"{name}-c1", hours=hours)
+        self.uid = mine
+        return key
+
+    def rest(self, *, phase="Succeeded", spec=None, deleted=False):
+        """Have all Trainers rest, for so long that nobody waits for their members."""
+        for trainer in self.api.log.objects(TRAINERS):
+            metadata = dict(trainer["metadata"])
+            if deleted:
+                metadata["deletionTimestamp"] = format_time(self.clock.utcnow())
+            found = {"checkpoint": {"bucket": "b"}} if spec is None else spec
+            self.api.log.put(TRAINERS, {"metadata": metadata, "spec": found, "status": {"phase": phase}})
+        self.clock.advance(60)
+
+    async def pass_at_rest(self, key=KEY):
+        """Make a pass without a member; return when the next one is due."""
+        return (await self.prober.reconcile(request(key))).requeue_after
+
+    def janitors_order(self, key=KEY):
+        uid = self.api.log.get(TRAINERS, key)["metadata"]["uid"]
+        return next(iter(self.members.declared(janitor_of(uid), JANITOR)), None)
+
+    def janitor_answers(self, order, key=KEY, **result):
+        self.seq += 1
+        uid = self.api.log.get(TRAINERS, key)["metadata"]["uid"]
+        words = {"v": 1, "trainer": str(key), "tuid": uid, "pod": "janitor", "boot": "b", "role": "janitor"}
+        results = [DirectiveResult(order.id, **result)]
+        self.members.accept(Beat(**words, idx=0, attempt=0, seq=self.seq, results=results))
 
     def value(self, name, **labels):
         return self.registry.get_sample_value(name, labels)
@@ -242,25 +276,121 @@ async def test_what_a_user_asks_for_is_read_at_once(case):
     assert await case.order() is not None
 
 
-async def test_at_rest_a_janitor_reads_what_a_user_asks_for_and_nothing_else(case):
+async def test_at_rest_a_janitor_reads_at_once_what_a_user_asks_for(case):
     """PB1: a pod is started for it, and sent away when it has answered."""
-    trainer = case.api.log.get(TRAINERS, KEY)
-    case.api.log.put(TRAINERS, {**trainer, "status": {"phase": "Suspended"}})
-    case.clock.advance(60)
-    janitor = janitor_of(case.uid)
-    assert (await case.prober.reconcile(request())).requeue_after == scrubs.WITHOUT_AGENT
+    case.rest()
+    assert await case.pass_at_rest() > timedelta(hours=18).total_seconds()
     assert case.called == []
     case.change(annotations={VERIFY_ANNOTATION: format_time(case.clock.utcnow())})
-    await case.prober.reconcile(request())
-    (order,) = case.members.declared(janitor, JANITOR)
+    await case.pass_at_rest()
+    order = case.janitors_order()
     assert (order.kind, case.called) == ("Scrub", [KEY])
-    words = {"v": 1, "trainer": str(KEY), "tuid": case.uid, "pod": "janitor", "boot": "b"}
-    result = DirectiveResult(order.id, value=SOUND)
-    case.members.accept(Beat(**words, role="janitor", idx=0, attempt=0, seq=1, results=[result]))
-    await case.prober.reconcile(request())
+    case.janitor_answers(order, value=SOUND)
+    await case.pass_at_rest()
     assert case.status()["verified"] == "Full"
-    assert case.members.declared(janitor, JANITOR) == []
+    assert case.janitors_order() is None
     assert case.called == [KEY, KEY]
+
+
+async def test_at_rest_each_checkpoint_is_read_within_a_day_and_nothing_is_written_in_between():
+    """PB1: one janitor reads all that is due, then it is quiet until the next day."""
+    case = Case(c1=21, c22=22)
+    case.rest()
+    seen = []
+    while await case.pass_at_rest() < timedelta(hours=1).total_seconds():
+        order = case.janitors_order()
+        if order is not None:
+            seen.append(order.args["ckpt"])
+            case.janitor_answers(order, value=SOUND)
+    assert seen == [case.status(name)["id"] for name in ("c22", "c1")]
+    assert len(case.api.writes) == 2
+    wait = await case.pass_at_rest()
+    assert wait == pytest.approx(AT_REST_PERIOD.total_seconds(), abs=60)
+    assert wait < timedelta(hours=24).total_seconds()
+    assert len(case.api.writes) == 2
+    case.clock.advance(wait)
+    await case.pass_at_rest()
+    assert case.janitors_order() is not None
+
+
+async def test_at_rest_all_is_read_in_the_time_that_a_janitor_has():
+    """PB1: a slower one would begin anew for ever."""
+    case = Case(c1=21)
+    case.change(bytes=120 * 10**9)
+    case.rest()
+    await case.pass_at_rest()
+    assert case.janitors_order().args["bytesPerSecond"] * 600 >= 120 * 10**9
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["unasked", "asked"])
+async def test_one_janitor_at_a_time_reads_a_store_unless_a_user_waits(asked):
+    """PB1: of many Trainers at rest, none waits for ever."""
+    case = Case(c1=21)
+    other = case.add_trainer("u", hours=22)
+    case.rest()
+    await case.pass_at_rest(other)
+    if asked:
+        case.change(annotations={VERIFY_ANNOTATION: format_time(case.clock.utcnow())})
+    wait = await case.pass_at_rest()
+    assert (case.janitors_order() is not None) == asked
+    if asked:
+        return
+    assert wait == scrubs.WAITS_ITS_TURN
+    assert case.lag() > 0
+    case.janitor_answers(case.janitors_order(other), other, value=SOUND)
+    await case.pass_at_rest(other)
+    await case.pass_at_rest()
+    assert case.janitors_order() is not None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spec": {"checkpoint": {"bucket": "b"}, "managedBy": "example.com/other"}},
+        {"spec": {}},
+        {"deleted": True},
+        {"phase": "Running"},
+    ],
+    ids=["of another controller", "without a store", "being deleted", "about to come back"],
+)
+async def test_no_janitor_is_started_unasked_where_that_is_not_ours_to_do(change):
+    """PB1, TR36."""
+    case = Case(c1=30)
+    case.rest(**change)
+    await case.pass_at_rest()
+    assert case.janitors_order() is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "health", "reason", "event"),
+    [
+        ({"value": CORRUPT}, "Corrupt", "ObjectMissing", "CheckpointCorrupt"),
+        (
+            {"ok": False, "error": "NotRestorable: no DECISION"},
+            "Corrupt",
+            "StoreDisagrees",
+            "CheckpointCorrupt",
+        ),
+        (BROKEN, "Unknown", "StoreChanged", "CheckpointUnverified"),
+        (
+            {"ok": False, "error": "NoRights: s3://b refuses a GET"},
+            "Unknown",
+            "NoRights",
+            "CheckpointUnverified",
+        ),
+    ],
+    ids=lambda each: each if isinstance(each, str) else None,
+)
+async def test_what_a_janitor_finds_missing_has_a_cause_and_a_remedy(answer, health, reason, event):
+    """PB4: Committed, but missing; nobody asked."""
+    case = Case(c1=21)
+    case.rest()
+    await case.pass_at_rest()
+    case.janitor_answers(case.janitors_order(), **answer)
+    await case.pass_at_rest()
+    condition = case.status()["conditions"][0]
+    assert (case.status()["health"], condition["reason"]) == (health, reason)
+    assert dict(case.events.seen)[event] == condition["message"]
 
 
 @pytest.mark.parametrize("text", ["now", "", "2026-13-45T99:99:99Z", "2026-01-01T00:00:00", "x" * 100])
