@@ -1,6 +1,6 @@
 """The conversation with the training process: what it says becomes state, what it is told becomes orders.
 
-    SDK -> agent   hello, step, phase, epoch, psepoch, accepted, past, saved, damaged, done
+    SDK -> agent   hello, step, phase, epoch, psepoch, accepted, past, saved, unsaved, damaged, done
     agent -> SDK   checkpoint, pause, resume, updateps, distrust
 
 A checkpoint is asked for, accepted or refused as past, then saved: the process hands over a packed file in the spool
@@ -15,6 +15,7 @@ import threading
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from trainer_operator.agent import ring
+from trainer_operator.agent.layout import LayoutChanged
 from trainer_operator.agent.saver import SaveOrder, Saver
 from trainer_operator.agent.sdksocket import Message, SdkServer
 from trainer_operator.agent.settings import Settings
@@ -121,6 +122,8 @@ class Conversation:
             self._answered(str(message["ckpt"]), past=kind == "past", step=int(message.get("step", 0)))
         elif kind == "saved":
             self._saved(str(message["ckpt"]), str(message["path"]))
+        elif kind == "unsaved":
+            self._unsaved(str(message["ckpt"]), str(message["error"]))
         elif kind == "damaged":
             self._damaged(str(message["ckpt"]), str(message["error"]))
         elif kind == "done":
@@ -148,9 +151,14 @@ class Conversation:
         if self.start:
             self._state.add_result(Result(self.start, False, {"ckpt": ckpt}, "restore: %s" % error))
 
+    def _unsaved(self, ckpt: str, error: str) -> None:
+        """Fail the copies of a state that is not of the registered layout (QR4)."""
+        asked = self._take_asked(ckpt)
+        if asked is not None:
+            self._saver.fail(asked[0], LayoutChanged(error[:1024]).told)
+
     def _saved(self, ckpt: str, path: str) -> None:
-        with self._lock:
-            asked: Optional[Tuple[SaveOrder, str]] = self._asked.pop(ckpt, None)
+        asked = self._take_asked(ckpt)
         spool = os.path.realpath(self._settings.spool_folder)
         if os.path.dirname(os.path.realpath(path)) != spool:
             if asked is not None:
@@ -159,10 +167,17 @@ class Conversation:
         if asked is None:
             os.unlink(path)
             return
-        self.server.order("checkpoint", None)
-        if self._state.result_of(asked[1]) is None:
-            self._state.add_result(Result(asked[1], True, {"step": asked[0].step}))
         self._saver.enqueue(asked[0], path)
+
+    def _take_asked(self, ckpt: str) -> Optional[Tuple[SaveOrder, str]]:
+        """Return the order that the process has answered now; None when nobody asked, or not any more."""
+        with self._lock:
+            asked = self._asked.pop(ckpt, None)
+        if asked is not None:
+            self.server.order("checkpoint", None)
+            if self._state.result_of(asked[1]) is None:
+                self._state.add_result(Result(asked[1], True, {"step": asked[0].step}))
+        return asked
 
 
 def _finite_list(values: Any) -> List[float]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from trainer_operator.agent import index
+from trainer_operator.agent import index, layout
 from trainer_operator.agent.backends import Exists, Passing, StoreError
 from trainer_operator.agent.index import Chunk, IndexedTensor
 from trainer_operator.agent.packed import Packed, Tensor
@@ -96,7 +96,8 @@ def write_copy(
     ]
     listed = [chunk for found in chunks for chunk in found]
     header = {"ckpt": where.ckpt, "step": source.step, "epoch": epoch, "shard": shard, "copy": copy}
-    raw = index.dump({**header, "meta": dict(source.meta)}, tensors)
+    digest = layout.digest(layout.layout_of(tensors))
+    raw = index.dump({**header, "layout": digest, "meta": dict(source.meta)}, tensors)
     if len(raw) > index.MAX_INDEX_BYTES:
         raise Malformed(
             "the index of shard %d would have %d bytes; at most 64 MiB are read" % (shard, len(raw))

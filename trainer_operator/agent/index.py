@@ -1,12 +1,14 @@
 """The index of one copy of one shard: which chunks make which tensor, and where they lie; reading a copy (CK3, CK5).
 
-    line 1   {"v": 2, "ckpt", "step", "epoch", "shard", "copy", "meta"}
+    line 1   {"v": 3, "ckpt", "step", "epoch", "shard", "copy", "layout", "meta"}
     then     {"name", "dtype", "shape", "refs": [["<owner>/<sha256>", length], ...]}   one line per tensor
     last     {"end": number of tensors}   so that an index cut at a line's end is seen to be torn
 
 The owner is the id of the checkpoint that wrote the chunk: this one, or an earlier one whose content did not change
 since. The chunk's key is that checkpoint's `c<copy>/<aa>/<sha256>`, with the copy number of this index, so copies share
-nothing (CK4). Version 1, which is still read, has `"chunks": [{"sha256", "length"}, ...]` instead: all of its own.
+nothing (CK4). The layout is a hash of the tensors' names, types and shapes, the same in all copies of a shard (QR4).
+
+Older versions are still read: 2 has no layout, and 1 has `"chunks": [{"sha256", "length"}, ...]`, all of its own.
 """
 
 from __future__ import annotations
@@ -19,13 +21,14 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 from trainer_operator.agent import copies, store
 from trainer_operator.agent import packed as packed_files
 from trainer_operator.agent.backends import Passing, StoreChanged, StoreError, every_entry
+from trainer_operator.agent.layout import digest, layout_of
 from trainer_operator.agent.parallel import each
 from trainer_operator.agent.records import Malformed, dump_record, parse_record
 from trainer_operator.agent.store import CheckpointDir
 
-INDEX_VERSION = 2
+INDEX_VERSION = 3
 MAX_CHUNK_BYTES = 256 * 1024 * 1024
-MAX_INDEX_BYTES = 64 * 1024 * 1024
+MAX_INDEX_BYTES = store.MAX_INDEX_BYTES
 
 
 class NotRestorable(StoreError):
@@ -98,6 +101,7 @@ def parse(raw: bytes) -> Index:
         raise Malformed("index has a line that cannot be read: %s" % error) from error
     if end != len(tensors):
         raise Malformed("index is torn: %s tensors announced, %d found" % (end, len(tensors)))
+    _check_layout(tensors, header.get("layout"))
     return Index(ckpt, step, epoch, shard, copy, meta, tuple(tensors))
 
 
@@ -272,6 +276,14 @@ def _read_tensors(where: CheckpointDir, index: Index) -> Dict[str, bytearray]:
 
     each(fill, places)
     return found
+
+
+def _check_layout(tensors: List[IndexedTensor], expected: Any) -> None:
+    layout = layout_of(tensors)
+    if len(layout) != len(tensors):
+        raise Malformed("index names a tensor twice")
+    if expected is not None and expected != digest(layout):
+        raise Malformed("index lists other tensors than its first line says")
 
 
 def _parse_tensor(entry: Mapping[str, Any], ckpt: str) -> IndexedTensor:

@@ -16,6 +16,7 @@ absent, and two deciders get one outcome (DE1). How a store creates: package `ba
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import secrets
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from trainer_operator.agent.backends import (
     every_entry,
     every_folder,
 )
+from trainer_operator.agent.layout import LayoutChanged, difference, layout_in
 from trainer_operator.agent.parallel import RECORD_WIDTH, each
 from trainer_operator.agent.records import VERSION, Malformed, dump_record, parse_record, whole
 
@@ -40,6 +42,7 @@ COMMIT = "commit"
 ABORT = "abort"
 STORE_ID = "STORE"
 MAX_RECORD_BYTES = 4 * 1024 * 1024
+MAX_INDEX_BYTES = 64 * 1024 * 1024
 _DIFFERING_TOLD = 16
 _BLOCK = 4 * 1024 * 1024
 _ID = re.compile(r"^(\d{12})-e(\d{1,10})-[0-9a-f]{4}\Z")
@@ -291,12 +294,12 @@ def decide_commit(
     """Commit if every shard has its majority, unless another decision came first; return the one that holds.
 
     Guarantees: the evidence is read from the store in this call (DE3); a decision that exists is never changed.
-    Raises: QuorumNotReached, with nothing written; StoreError when the store does not answer.
+    Raises: QuorumNotReached or LayoutChanged, with nothing written; StoreError when the store does not answer.
     """
     existing = read_decision(where)
     if existing is not None:
         return existing
-    good = _durable(where, copies=copies, step=step, epoch=epoch)
+    good = _durable(where, shards=shards, copies=copies, step=step, epoch=epoch)
     by_shard = {shard: good.get(shard, {}) for shard in range(shards)}
     needed = majority(copies)
     if shards < 1 or any(len(found) < needed for found in by_shard.values()):
@@ -341,35 +344,63 @@ def _decide(where: CheckpointDir, record: Mapping[str, Any]) -> Decision:
     )
 
 
-def _durable(where: CheckpointDir, *, copies: int, step: int, epoch: int) -> Dict[int, Dict[int, Ack]]:
-    """Return the acks of this attempt whose index is in the store with the content that they name (IV1)."""
+def _durable(
+    where: CheckpointDir, *, shards: int, copies: int, step: int, epoch: int
+) -> Dict[int, Dict[int, Ack]]:
+    """Return the acks of this attempt whose index is in the store with the content that they name (IV1).
+
+    Raises: LayoutChanged when the copies of a shard have not the same tensors (QR4).
+    """
     acks = [
         (shard, copy, ack)
-        for shard, found in read_acks(where).items()
-        for copy, ack in found.items()
-        if copy < copies and (ack.step, ack.epoch) == (step, epoch)
+        for shard, found in sorted(read_acks(where).items())
+        for copy, ack in sorted(found.items())
+        if shard < shards and copy < copies and (ack.step, ack.epoch) == (step, epoch)
     ]
     good: Dict[int, Dict[int, Ack]] = {}
-    found = each(lambda named: _has_index(where, *named), acks, width=RECORD_WIDTH)
-    for (shard, copy, ack), is_there in zip(acks, found):
-        if is_there:
-            good.setdefault(shard, {})[copy] = ack
+    layouts: Dict[int, Tuple[int, str]] = {}
+    for (shard, copy, ack), first in zip(
+        acks, each(lambda named: _first_line(where, *named), acks, width=RECORD_WIDTH)
+    ):
+        named = tuple(first.get(name) for name in ("ckpt", "step", "epoch", "shard", "copy"))
+        if named != (where.ckpt, step, epoch, shard, copy):
+            continue
+        good.setdefault(shard, {})[copy] = ack
+        digest = str(first.get("layout", ""))  # indexes before version 3 have none
+        other, expected = layouts.setdefault(shard, (copy, digest))
+        if digest and expected and digest != expected:
+            _refuse_layout(where, shard, copy, other)
     return good
 
 
-def _has_index(where: CheckpointDir, shard: int, copy: int, ack: Ack) -> bool:
-    digest, start = hashlib.sha256(), 0
+def _first_line(where: CheckpointDir, shard: int, copy: int, ack: Ack) -> Dict[str, Any]:
+    """Return the first line of an index if all of it is as the ack says; nothing if it is not."""
+    digest, start, first = hashlib.sha256(), 0, b""
     try:
         while True:
             block = where.store.get_range(where.index(shard, copy), start=start, length=_BLOCK)
+            first = first if b"\n" in first else first + block
             digest.update(block)
             start += len(block)
             if len(block) < _BLOCK:
-                return digest.hexdigest() == ack.idx_sha256
+                break
+        line: Any = json.loads(first.partition(b"\n")[0])
     except Passing:
         raise
-    except StoreError:
-        return False
+    except (StoreError, ValueError, RecursionError):
+        return {}
+    return line if digest.hexdigest() == ack.idx_sha256 and isinstance(line, dict) else {}
+
+
+def _refuse_layout(where: CheckpointDir, shard: int, copy: int, other: int) -> None:
+    found, expected = (
+        layout_in(where.store.get(where.index(shard, number), limit=MAX_INDEX_BYTES))
+        for number in (copy, other)
+    )
+    problem = difference(found, expected)
+    raise LayoutChanged(
+        "shard %d: copy %d is not the same state as copy %d: %s" % (shard, copy, other, problem)
+    )
 
 
 # -- parsing

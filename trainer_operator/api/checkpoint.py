@@ -51,6 +51,8 @@ STORE_PROBLEMS = frozenset(
     }
 )
 """Reasons of a condition that tell of the store and not of this checkpoint; agents name them."""
+SAVE_PROBLEMS = STORE_PROBLEMS | {"LayoutChanged"}
+"""Reasons for which agents could not save or commit; the last one is about what the process saved (QR4)."""
 
 
 class CheckpointHealth(StrEnum):

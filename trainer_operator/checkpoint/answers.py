@@ -52,11 +52,16 @@ class Answers:
 
     def failed_tries(self, directive: str) -> int:
         """Return how often agents failed at a store operation."""
-        return sum(
-            not answer.ok and name.partition("#")[0] == directive
+        return len(self.errors(directive))
+
+    def errors(self, directive: str) -> list[str]:
+        """Return what agents said of the tries of a store operation that failed."""
+        return [
+            answer.error or ""
             for agent in self.agents
             for name, answer in agent.results.items()
-        )
+            if not answer.ok and name.partition("#")[0] == directive
+        ]
 
     def again(self, directive: Directive) -> Directive:
         """Give a store operation that failed another id, so that it is tried again (MG1)."""

@@ -40,8 +40,8 @@ def announce(
         text = f"checkpoint {name} of step {after.step} is committed: {after.size}, {after.copies} durable copies"
         events.event(about, type="Normal", reason="CheckpointCommitted", message=text)
     elif ending == "aborted":
-        reason = next((c.reason for c in after.conditions if c.type == "Aborted"), "Aborted")
-        text = f"checkpoint {name} was given up: {reason}"
+        why = next((f"{c.reason}: {c.message}" for c in after.conditions if c.type == "Aborted"), "Aborted")
+        text = f"checkpoint {name} was given up: {why}"[:1024]
         events.event(about, type="Warning", reason="CheckpointAborted", message=text)
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from trainer_operator.api.checkpoint import STORE_PROBLEMS
+from trainer_operator.api.checkpoint import SAVE_PROBLEMS
 from trainer_operator.topology.beat import Ack
 from trainer_operator.topology.members import MemberId, by_shard
 
@@ -70,10 +70,15 @@ def is_impossible(acks: Iterable[Ack], *, shards: int, replication: int) -> bool
     return any(replication - len(copies) < majority(replication) for copies in failed)
 
 
-def store_problem(acks: Iterable[Ack]) -> tuple[str, str] | None:
-    """Return what agents say is wrong with the store, as a reason and a sentence; None when it is something else."""
-    for ack in acks:
-        told = _TOLD.fullmatch(ack.error or "") if not ack.ok else None
-        if told is not None and told.group(1) in STORE_PROBLEMS:
+def save_problem(acks: Iterable[Ack]) -> tuple[str, str] | None:
+    """Return why agents say that copies failed, as a reason and a sentence; None when they name none of ours."""
+    return named_problem(ack.error or "" for ack in acks if not ack.ok)
+
+
+def named_problem(errors: Iterable[str]) -> tuple[str, str] | None:
+    """Return the first error of agents that names a problem of saving, as a reason and a sentence (PS4)."""
+    for error in errors:
+        told = _TOLD.fullmatch(error)
+        if told is not None and told.group(1) in SAVE_PROBLEMS:
             return told.group(1), told.group(2)
     return None

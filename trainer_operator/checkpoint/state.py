@@ -51,6 +51,8 @@ class Facts:
     impossible: bool = False
     commit_failed: bool = False
     """Agents tried to write the commit, and failed, as often as they may."""
+    commit_failure: str = "CommitFailed"
+    """Why they failed."""
     abort_failed: bool = False
     """The same of the abort."""
     failure: str = "CopiesFailed"
@@ -112,7 +114,7 @@ def _staging(facts: Facts) -> Move:
     if facts.outcome is Outcome.ABORT:
         return Move(CheckpointState.GARBAGE_COLLECTED, reason="Aborted")
     if facts.commit_failed:
-        return Move(CheckpointState.STAGING, Order.ABORT, reason="CommitFailed")
+        return Move(CheckpointState.STAGING, Order.ABORT, reason=facts.commit_failure)
     if facts.unpinned:
         return Move(CheckpointState.STAGING, Order.ABORT, reason="BaseLost")
     if facts.quorum:

@@ -23,8 +23,9 @@ from trainer_operator.checkpoint.quorum import (
     has_quorum,
     holders_of,
     is_impossible,
+    named_problem,
+    save_problem,
     shard_count,
-    store_problem,
 )
 from trainer_operator.checkpoint.retention import Kept, to_retire
 from trainer_operator.checkpoint.state import Facts, Move, Order, Outcome
@@ -67,7 +68,7 @@ class View:
         """Return what the state machine wants to know."""
         status, membership = self.checkpoint.status, self.trainer.status.membership
         acks, shards = self._acks(), status.shards or 1
-        problem = store_problem(acks)
+        problem, refused = save_problem(acks), self._commit_problem()
         created, staged = self.checkpoint.metadata.creation_timestamp, status.staging_started_at
         policy = self.trainer.spec.checkpoint
         name, ckpt = self.checkpoint.metadata.name, status.id or "-"
@@ -85,6 +86,7 @@ class View:
             impossible=is_impossible(acks, shards=shards, replication=self.replication),
             commit_failed=commit_tries >= COMMIT_TRIES,
             abort_failed=abort_tries >= COMMIT_TRIES,
+            commit_failure=refused[0] if refused is not None else "CommitFailed",
             failure=problem[0] if problem is not None else "CopiesFailed",
             age=(now - created).total_seconds() if created is not None else 0.0,
             staged_for=(now - staged).total_seconds() if staged is not None else 0.0,
@@ -178,11 +180,15 @@ class View:
         return choose_executor(self._agents, rests=self.rests, led_for=self._members.led_for)
 
     def _why(self, reason: str) -> str:
-        """Say for people why it was given up; of a store's problem the agent's own sentence."""
-        problem = store_problem(self._acks())
-        if problem is not None and problem[0] == reason:
-            return problem[1]
+        """Say for people why it was given up, in the agent's own sentence where it has one."""
+        for problem in (save_problem(self._acks()), self._commit_problem()):
+            if problem is not None and problem[0] == reason:
+                return problem[1]
         return "no member restores from it; the next one is taken in time"
+
+    def _commit_problem(self) -> tuple[str, str] | None:
+        """Return why agents could not write the commit, if they say so."""
+        return named_problem(self._answers.errors(orders.store_id(Outcome.COMMIT, self._answers.ckpt)))
 
     def _pauses(self) -> bool:
         """Whether members wait at its step: only while the change that asked for it is under way.

@@ -7,7 +7,7 @@ a leader that died in between is followed by one that creates the same object.
 from collections.abc import Iterable
 
 from trainer_operator.api.bucket import S3Bucket, parse_bucket
-from trainer_operator.api.checkpoint import STORE_PROBLEMS, CheckpointReason
+from trainer_operator.api.checkpoint import SAVE_PROBLEMS, CheckpointReason
 from trainer_operator.api.status import AT_REST, CheckpointInFlight, LastCheckpoint
 from trainer_operator.topology.members import MemberId
 from trainer_operator.trainer.draft import CreateCheckpoint, Draft
@@ -53,11 +53,11 @@ def can_store(draft: Draft) -> bool:
     return policy.credentials_secret is not None or not isinstance(parse_bucket(policy.bucket), S3Bucket)
 
 
-def store_problem(draft: Draft) -> tuple[str, str] | None:
-    """Return what is wrong with the store, as a reason and a sentence, if the last attempt failed for it (PB4)."""
+def save_problem(draft: Draft) -> tuple[str, str] | None:
+    """Return what keeps checkpoints from being saved, as a reason and a sentence, if the last attempt failed for it (PB4)."""
     ended = [c for c in draft.observed.checkpoints if not c.open]
     last = max(ended, key=lambda c: c.sequence, default=None)
-    if last is None or last.abort_reason not in STORE_PROBLEMS:
+    if last is None or last.abort_reason not in SAVE_PROBLEMS:
         return None
     return last.abort_reason, last.abort_message
 

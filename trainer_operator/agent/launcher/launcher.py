@@ -220,6 +220,8 @@ class Launcher:
             if not _is_pulled_from_servers(args, identity.role):
                 rank = whole(args, "rank", default=0)
                 shard = index.shard_for(decision.shards, role=identity.role, rank=rank)
+                if identity.role == "ps" and shard not in decision.shards:
+                    return  # the checkpoint is sound, but of fewer servers: the process is told so (RS5)
                 index.check_restorable(where, shard)
         except index.NotRestorable as error:
             raise OperationFailed("restore: %s" % error, {"ckpt": ckpt}) from error

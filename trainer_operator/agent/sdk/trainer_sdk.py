@@ -129,6 +129,7 @@ class Job:
         self._store_credentials = get("TRAINER_STORE_CREDENTIALS") or ""
         self._open_home: Optional[Callable[[], Any]] = None
         self._memory: Any = None
+        self._layout: Any = None
         self._distrusted: List[str] = []
         self._spool_dir = get("TRAINER_SPOOL_DIR") or ""
         self._cache_dir = get("TRAINER_CACHE_DIR") or ""
@@ -220,11 +221,20 @@ class Job:
         self._send({"t": "past", "ckpt": order.ckpt, "step": n})
         return False
 
+    def register(self, state: Mapping[str, Any]) -> None:
+        """Say which tensors the state has, by name, type and shape: a restore and all saves are held against it.
+
+        Without it, what is restored or saved first counts. Call it before `restore`, and after a change on purpose.
+        """
+        if self._agent is not None or self._store:
+            self._layout = _agent_part("layout").layout_of_state(state)
+
     def save(self, n: int, state: Mapping[str, Any], meta: Optional[Mapping[str, Any]] = None) -> None:
         """Hand the state of step n to the agent; returns when it is copied, or after the pause that was ordered.
 
         The copy in the store is made by the agent while training goes on. Without an order it does nothing. Of torch
         tensors and read-only numpy arrays that did not change since the last checkpoint not even a copy is made.
+        State of another layout than is registered is not saved; the operator's events and conditions say so.
         Raises: OSError when the copy cannot be written.
         """
         order = self._order
@@ -232,22 +242,13 @@ class Job:
             return
         before = self._phase
         self.phase("checkpoint")
-        path = os.path.join(self._spool_dir, order.ckpt + ".spool")
-        if self._memory is None:
-            self._memory = _agent_part("fingerprints").Memory()
-        with self._told:
-            distrusted, self._distrusted = self._distrusted, []
-        self._memory.distrust(distrusted)
-        sources = self._memory.sources(
-            state, ckpt=order.ckpt, part=order.part, base=order.base, whole=_source
-        )
-        _agent_part("packed").write(path, sources, step=n, ps_epoch=self.ps_epoch, meta=dict(meta or {}))
+        answer = self._hand_over(order, state, dict(meta or {}))
         with self._told:
             if self._order is order:
                 self._order = None
             if order.pause:  # a resume that came in between has cleared it
                 self._pause_at = n
-        self._send({"t": "saved", "ckpt": order.ckpt, "path": path})
+        self._send({**answer, "ckpt": order.ckpt})
         self.pause_point()
         if self._phase != before:
             self.phase(before)
@@ -290,7 +291,7 @@ class Job:
         ring = _agent_part("ring")
         path = ring.path_of(self.ring_dir, n, self.ps_epoch)
         _agent_part("packed").write(
-            path, _sources(state), step=n, ps_epoch=self.ps_epoch, meta=dict(meta or {})
+            path, _agent_part("arrays").sources(state), step=n, ps_epoch=self.ps_epoch, meta=dict(meta or {})
         )
         ring.trim(self.ring_dir)
 
@@ -374,19 +375,36 @@ class Job:
             return False
         return max(self._asked, self._step) >= self._pause_at
 
+    def _hand_over(self, order: _Order, state: Mapping[str, Any], meta: Dict[str, Any]) -> Dict[str, Any]:
+        """Write the spool file of a checkpoint; return what the agent is to be told."""
+        found = _agent_part("layout").layout_of_state(state)
+        problem = _agent_part("layout").difference(found, self._layout)
+        if problem:
+            return {"t": "unsaved", "error": problem + "; if that is meant, call job.register(state) first"}
+        self._layout = found
+        path = os.path.join(self._spool_dir, order.ckpt + ".spool")
+        if self._memory is None:
+            self._memory = _agent_part("fingerprints").Memory()
+        with self._told:
+            distrusted, self._distrusted = self._distrusted, []
+        self._memory.distrust(distrusted)
+        sources = self._memory.sources(
+            state, ckpt=order.ckpt, part=order.part, base=order.base, whole=_agent_part("arrays").source
+        )
+        _agent_part("packed").write(path, sources, step=order.step, ps_epoch=self.ps_epoch, meta=meta)
+        return {"t": "saved", "path": path}
+
     def _has_update(self) -> bool:
         return self._update is not None and self._update.ps_epoch > self.ps_epoch
 
     def _from_ring(self, step: int) -> Optional[Restored]:
         if not self.ring_dir:
             return None
-        packed = _agent_part("packed")
+        packed, array = _agent_part("packed"), _agent_part("arrays").array
         snapshot = _agent_part("ring").find(self.ring_dir, step)
         if snapshot is None:
             return None
-        tensors = {
-            t.name: _array(packed.read_tensor(snapshot, t), t.dtype, t.shape) for t in snapshot.tensors
-        }
+        tensors = {t.name: array(packed.read_tensor(snapshot, t), t.dtype, t.shape) for t in snapshot.tensors}
         return Restored(snapshot.step, tensors, dict(snapshot.meta))
 
     def _home(self) -> Any:
@@ -401,6 +419,13 @@ class Job:
             home = _agent_part("chunkcache").cached(self._home(), self._cache_dir)
             where = store.CheckpointDir(home, ckpt)
             decision = index.check_restorable(where, None)
+            servers = len(self.servers)
+            if self.role == "ps" and servers != len(decision.shards):
+                shards = len(decision.shards)
+                raise RestoreFailed(
+                    "checkpoint %s has %d shards, one of each server; there are %d now"
+                    % (ckpt, shards, servers)
+                )
             shard = index.shard_for(decision.shards, role=self.role, rank=self.rank)
             found, data = index.read_shard(where, shard)
         except index.NotRestorable as error:
@@ -410,9 +435,14 @@ class Job:
             raise RestoreFailed("checkpoint %s: %s" % (ckpt, error)) from error
         except backends.StoreError as error:
             raise RestoreFailed("checkpoint %s: %s" % (ckpt, error)) from error
+        layout = _agent_part("layout").layout_of(found.tensors)
+        problem = _agent_part("layout").difference(layout, self._layout)
+        if problem:
+            raise RestoreFailed("checkpoint %s is of another layout: %s" % (ckpt, problem))
+        self._layout, array = layout, _agent_part("arrays").array
         return Restored(
             found.step,
-            {t.name: _array(data[t.name], t.dtype, t.shape) for t in found.tensors},
+            {t.name: array(data[t.name], t.dtype, t.shape) for t in found.tensors},
             dict(found.meta),
         )
 
@@ -549,36 +579,6 @@ def _agent_part(name: str) -> Any:
             raise
         sys.path.append(archive)
         return importlib.import_module(full)
-
-
-def _sources(state: Mapping[str, Any]) -> List[Any]:
-    return [_source(name, value) for name, value in state.items()]
-
-
-def _source(name: str, value: Any) -> Any:
-    """Return a tensor with its content; what lies on a device is read from it here."""
-    source, fingerprints = _agent_part("packed").Source, _agent_part("fingerprints")
-    if not hasattr(value, "dtype") or not hasattr(value, "shape"):
-        view = memoryview(value).cast("B")
-        return source(name, "|u1", (view.nbytes,), view)
-    shape = tuple(value.shape)
-    if fingerprints.is_torch(value):
-        octets = value.detach().cpu().contiguous().reshape(-1).view(sys.modules["torch"].uint8).numpy()
-        return source(name, fingerprints.dtype_of(value), shape, memoryview(octets))
-    import numpy as np
-
-    array: Any = np.ascontiguousarray(value)
-    return source(name, array.dtype.str, shape, memoryview(array.reshape(-1).view("u1")))
-
-
-def _array(data: bytearray, dtype: str, shape: Tuple[int, ...]) -> Any:
-    try:
-        import numpy as np
-    except ImportError:
-        return data
-    if dtype == "bfloat16":  # numpy has no such type: its bits, which torch takes with .view(torch.bfloat16)
-        dtype = "<i2"
-    return np.frombuffer(data, dtype=np.dtype(dtype)).reshape(shape)
 
 
 def _members(entries: Any) -> Tuple[Member, ...]:

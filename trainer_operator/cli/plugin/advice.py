@@ -37,6 +37,10 @@ _BY_REASON: Mapping[tuple[str, str], str] = {
         "Deleting",
     ): "nothing; setting spec.checkpoint.retainOnDelete to true keeps them and lets {name} go",
     ("CheckpointsDeleted", "MembersEnd"): "nothing: it goes on once they have ended",
+    (
+        "CheckpointHealthy",
+        "LayoutChanged",
+    ): "save what was saved before, or have the training code call job.register(state) if it is meant",
     ("CheckpointHealthy", "Full"): "free space in the store, or raise its quota",
     (
         "Succeeded",

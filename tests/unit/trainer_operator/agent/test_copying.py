@@ -201,5 +201,5 @@ def test_an_index_of_the_first_version_is_read(trainer):
     lines += [{"name": "w", "dtype": "|u1", "shape": [3], "chunks": chunks}, {"end": 1}]
     raw = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
     assert index.parse(raw).tensors[0].chunks == (index.Chunk(sha256, 3, FIRST),)
-    with pytest.raises(Malformed, match=r"version '3'; this agent reads 1 to 2"):
-        index.parse(raw.replace(b'"v": 1', b'"v": 3'))
+    with pytest.raises(Malformed, match=r"version '4'; this agent reads 1 to 3"):
+        index.parse(raw.replace(b'"v": 1', b'"v": 4'))

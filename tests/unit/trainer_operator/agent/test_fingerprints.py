@@ -6,10 +6,9 @@ import os
 import numpy as np
 import pytest
 
-from trainer_operator.agent import copying, index, packed, store
+from trainer_operator.agent import arrays, copying, index, packed, store
 from trainer_operator.agent.backends import HomeOpener
 from trainer_operator.agent.fingerprints import AUDIT_EVERY, Memory, fingerprint
-from trainer_operator.agent.sdk.trainer_sdk import _source
 
 
 def frozen(*values, dtype="<f4"):
@@ -33,7 +32,7 @@ class Process:
         self.step += 10
         ckpt = f"{self.step:012d}-e1-00ab"
         base = self.base if base is None else base
-        sources = self.memory.sources(state, ckpt=ckpt, part=part, base=base, whole=_source)
+        sources = self.memory.sources(state, ckpt=ckpt, part=part, base=base, whole=arrays.source)
         packed.write(self.path, sources, step=self.step, ps_epoch=0, meta={})
         return ckpt, packed.read_header(self.path)
 

@@ -303,6 +303,19 @@ async def test_words_of_an_agent_that_name_no_problem_of_the_store_are_no_reason
     assert case.status()["conditions"][0]["reason"] == "CopiesFailed"
 
 
+@pytest.mark.parametrize("at", ["save", "commit"])
+async def test_a_state_of_another_layout_is_given_up_in_the_agent_s_words(case, at):
+    """QR4, FC06: whether its process or the commit finds it."""
+    store, told = case.world._store, "LayoutChanged: tensor w is absent, expected <f4 of shape [3]"
+    if at == "save":
+        refuse_store(case, told)
+    case.world._store = lambda args: told if args["outcome"] == "commit" else store(args)
+    await case.ask()
+    await case.run(20)
+    (condition,) = case.status()["conditions"]
+    assert f"{condition['reason']}: {condition['message']}" == told
+
+
 async def test_the_store_of_the_newest_committed_checkpoint_is_expected_by_the_next(case):
     """CK7."""
     original = case.world._store

@@ -43,6 +43,10 @@ def test_a_pending_one_waits_for_training_or_for_its_time_to_be_over(state, chan
         ({"impossible": True, "abort_failed": True, "failure": "Full"}, Move(COLLECTED, reason="Full")),
         ({"abort_failed": True, "staged_for": 600.0}, Move(STAGING, Order.ABORT, reason="StagingTimeout")),
         ({"quorum": True, "commit_failed": True}, Move(STAGING, Order.ABORT, reason="CommitFailed")),
+        (
+            {"quorum": True, "commit_failed": True, "commit_failure": "LayoutChanged"},
+            Move(STAGING, Order.ABORT, reason="LayoutChanged"),
+        ),
         ({"current_epoch": 4}, Move(STAGING, Order.ABORT, reason="EpochEnded")),
         ({"staged_for": 599.9}, Move(STAGING, Order.SAVE)),
         ({"staged_for": 600.0}, Move(STAGING, Order.ABORT, reason="StagingTimeout")),
