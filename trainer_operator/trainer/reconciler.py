@@ -108,11 +108,12 @@ class TrainerReconciler:
         if trainer.metadata.deletion_timestamp is not None:
             self._members.close(trainer.metadata.uid)
             return None
-        decision = decide(self._observe(trainer))
+        observed = self._observe(trainer)
+        decision = decide(observed)
         stored, wait = await self._store(request.key, trainer, decision)
         self._grow(stored, decision)
         await self._applier.actions(stored, decision.actions)
-        self._tell(stored, decision)
+        self._tell(stored, decision, observed)
         wakes = [wake for wake in (decision.wake, wait) if wake is not None]
         return Result(requeue_after=max(0.0, min(wakes))) if wakes else None
 
@@ -210,6 +211,8 @@ class TrainerReconciler:
         self, key: ObjectKey, trainer: Trainer, decision: Decision
     ) -> tuple[Trainer, float | None]:
         """Store the status if it is news; counts and progress wait for their turn (ST7)."""
+        if trainer.status == decision.status:
+            return trainer, None
         before, after = trainer.status.dump(), decision.status.dump()
         if before == after:
             return trainer, None
@@ -227,17 +230,16 @@ class TrainerReconciler:
         self._metrics.stored(key.namespace, trainer.status, stored.status)
         return stored, None
 
-    def _tell(self, trainer: Trainer, decision: Decision) -> None:
+    def _tell(self, trainer: Trainer, decision: Decision, observed: Observed) -> None:
         uid, status = trainer.metadata.uid, decision.status
         self._members.declare(uid, SOURCE, decision.directives, epoch=status.membership.epoch)
         if is_terminal(status):
             return
-        pods = pods_by_member(self._pods.by_index(OWNER_UID, uid), uid)
         if status.phase == "Suspended":
-            if not pods:
+            if not observed.pods:
                 self._members.drop(uid)
             return
         desired = desired_members(trainer)
         for member in self._members.view(uid):
-            if member not in desired and member not in pods:
+            if member not in desired and member not in observed.pods:
                 self._members.forget_member(uid, member)
