@@ -32,7 +32,7 @@ class Plan:
 
 
 _PLANS = {
-    Scale.QUICK: Plan(32, 3, 256 * 1024, 4e6),
+    Scale.QUICK: Plan(32, 3, 1024 * 1024, 16e6),
     Scale.FULL: Plan(32, 3, 8 * 1024 * 1024, 25e6),
 }
 

@@ -3,7 +3,8 @@
     tensor                                what is done
     taken for unchanged, without data     the base's references are copied: nothing is read, hashed or written (FZ1)
     taken for unchanged, with data        hashed, and compared with the base: the audit (FZ2)
-    any other                             hashed; chunks that the base lists are referred to, the others written
+    any other                             hashed; what the base lists is referred to, chunks of large tensors and small
+                                          tensors as a whole; the rest is written
 
 The base is a committed checkpoint that is pinned until this one is decided, so nothing of it is deleted meanwhile.
 """
@@ -11,20 +12,21 @@ The base is a committed checkpoint that is pinned until this one is decided, so 
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass
 from itertools import islice
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Tuple
 
 from trainer_operator.agent import index, layout
 from trainer_operator.agent.backends import Exists, Passing, StoreError
-from trainer_operator.agent.index import Chunk, IndexedTensor
+from trainer_operator.agent.cutting import PACKED_BELOW, Cutter, chunk_bytes
+from trainer_operator.agent.index import Chunk, Index, IndexedTensor, Part
 from trainer_operator.agent.packed import Packed, Tensor
 from trainer_operator.agent.parallel import WIDTH, each
 from trainer_operator.agent.records import Malformed
 from trainer_operator.agent.store import Ack, CheckpointDir
 
-CHUNK_BYTES = 16 * 1024 * 1024
+Content = Tuple[Tuple[Chunk, ...], Optional[Part]]
+"""The chunks of a tensor, or the chunk that it is a part of."""
 
 
 class BaseUnusable(StoreError):
@@ -61,6 +63,7 @@ def write_copy(
     copy: int,
     epoch: int,
     base: Optional[CheckpointDir] = None,
+    packed_below: int = PACKED_BELOW,
 ) -> Written:
     """Write what the base lacks of a copy, then its index.
 
@@ -69,7 +72,10 @@ def write_copy(
     Raises: BaseUnusable; StoreError; OSError when the source cannot be read.
     """
     kept = _Kept(base, shard, copy)
+    size = chunk_bytes([kept.length_of(tensor) for tensor in source.tensors], packed_below=packed_below)
+    kept.require(size)
     chunks: List[List[Chunk]] = [[] for _ in source.tensors]
+    parts: Dict[int, Part] = {}
     own: Dict[str, Chunk] = {}
 
     def write(data: bytes) -> Chunk:
@@ -81,21 +87,37 @@ def write_copy(
         own[sha256] = Chunk(sha256, len(data), where.ckpt)
         return own[sha256]
 
+    def put(number: int, found: Tuple[Chunk, ...], part: Optional[Part]) -> None:
+        chunks[number].extend(found)
+        if part is not None:
+            parts[number] = part
+
+    def refer(number: int, sha256: str) -> bool:
+        content = kept.small.get(sha256)
+        if content is not None:
+            put(number, *content)
+        return content is not None
+
     for number, tensor in enumerate(source.tensors):
         if tensor.unchanged and not tensor.length:
-            chunks[number].extend(kept.chunks_of(tensor, write))
-    pieces = _pieces(source)
+            put(number, *kept.content_of(tensor, write))
+    cutter = Cutter(source, size=size, packed_below=packed_below, is_known=refer)
+    pieces = cutter.pieces()
     batch = list(islice(pieces, WIDTH))
     while batch:  # so that WIDTH pieces are in memory, whatever the size of the whole
-        for (number, _), chunk in zip(batch, each(lambda piece: write(piece[1]), batch)):
-            chunks[number].append(chunk)
+        for piece, chunk in zip(batch, each(lambda piece: write(piece.data), batch)):
+            for number, part in piece.tensors:
+                put(number, (chunk,), part)
         batch = list(islice(pieces, WIDTH))
+    for number, other in cutter.same.items():
+        put(number, tuple(chunks[other]), parts.get(other))
     tensors = [
-        IndexedTensor(tensor.name, tensor.dtype, tensor.shape, tuple(found))
-        for tensor, found in zip(source.tensors, chunks)
+        IndexedTensor(tensor.name, tensor.dtype, tensor.shape, tuple(chunks[number]), parts.get(number))
+        for number, tensor in enumerate(source.tensors)
     ]
-    listed = [chunk for found in chunks for chunk in found]
+    listed = list(dict.fromkeys(chunk for found in chunks for chunk in found))
     header = {"ckpt": where.ckpt, "step": source.step, "epoch": epoch, "shard": shard, "copy": copy}
+    header["chunk"] = size
     digest = layout.digest(layout.layout_of(tensors))
     raw = index.dump({**header, "layout": digest, "meta": dict(source.meta)}, tensors)
     if len(raw) > index.MAX_INDEX_BYTES:
@@ -109,30 +131,43 @@ def write_copy(
         raise StoreError(
             "shard %d copy %d of %s exists with other content" % (shard, copy, where.ckpt)
         ) from error
-    total = sum(chunk.length for chunk in listed)
+    total = sum(tensor.length for tensor in tensors)
     return Written(
         hashlib.sha256(raw).hexdigest(),
         total,
-        total - sum(chunk.length for chunk in own.values()),
+        max(0, total - sum(chunk.length for chunk in own.values())),
         tuple(sorted({chunk.owner for chunk in listed} - {where.ckpt})),
         tuple(t.name for t, found in zip(source.tensors, tensors) if t.unchanged and kept.differs(found)),
     )
 
 
 class _Kept:
-    """What the base holds of a shard: chunks of this copy by hash, and tensors by name."""
+    """What the base holds of a shard: tensors by name, and by hash the chunks and small tensors of this copy."""
 
     def __init__(self, base: Optional[CheckpointDir], shard: int, copy: int) -> None:
         self._base, self._shard, self._copy = base, shard, copy
         self._tensors: Mapping[str, IndexedTensor] = {}
         self._found_in = copy
         self.by_hash: Mapping[str, Chunk] = {}
+        self.small: Mapping[str, Content] = {}
+        self._size = 0
         self._problem = "no base was named"
         if base is not None:
             self._open(base)
 
-    def chunks_of(self, tensor: Tensor, write: Callable[[bytes], Chunk]) -> List[Chunk]:
-        """Return the chunks of a tensor that did not change since.
+    def length_of(self, tensor: Tensor) -> int:
+        """Return the length of a tensor, of one without data from the base; 0 when that has none."""
+        found = self._tensors.get(tensor.name) if tensor.unchanged and not tensor.length else None
+        return found.length if found is not None else tensor.length
+
+    def require(self, size: int) -> None:
+        """Refer to nothing of a base that was cut by another size (FZ4)."""
+        if self._size not in (0, size):
+            self._problem = "it is cut into pieces of %d bytes, not %d" % (self._size, size)
+            self._tensors, self.by_hash, self.small = {}, {}, {}
+
+    def content_of(self, tensor: Tensor, write: Callable[[bytes], Chunk]) -> Content:
+        """Return the content of a tensor that did not change since.
 
         Raises: BaseUnusable.
         """
@@ -143,15 +178,15 @@ class _Kept:
                 "tensor %s is unchanged, but its base cannot be used: %s" % (tensor.name, reason)
             )
         if self._found_in == self._copy:
-            return list(found.chunks)
+            return found.chunks, found.part
         # This copy failed then. Copies share nothing (CK4), so the content is written once more from another one.
         base, copy = self._base, self._found_in
-        return [write(index.read_chunk(base, copy, chunk)) for chunk in found.chunks]
+        return tuple(write(index.read_chunk(base, copy, chunk)) for chunk in found.chunks), found.part
 
     def differs(self, tensor: IndexedTensor) -> bool:
         """Whether the base holds another content under that name."""
         found = self._tensors.get(tensor.name)
-        return found is not None and [c.sha256 for c in found.chunks] != [c.sha256 for c in tensor.chunks]
+        return found is not None and found.content != tensor.content
 
     def _open(self, base: CheckpointDir) -> None:
         try:
@@ -169,21 +204,13 @@ class _Kept:
                 self._problem = "%s: %s" % (base.ckpt, error)
                 continue
             self._found_in, self._problem = copy, ""
-            self._tensors = {tensor.name: tensor for tensor in found.tensors}
+            self._tensors, self._size = {tensor.name: tensor for tensor in found.tensors}, found.chunk_bytes
             if copy == self._copy:
                 self.by_hash = {chunk.sha256: chunk for chunk in found.chunks()}
+                self.small = _small(found)
             return
 
 
-def _pieces(source: Packed) -> Iterator[Tuple[int, bytes]]:
-    """Yield the data in pieces of at most CHUNK_BYTES, each with the number of its tensor."""
-    with open(source.path, "rb") as file:
-        file.seek(source.data_start)
-        for number, tensor in enumerate(source.tensors):
-            left = tensor.length
-            while left:
-                data = file.read(min(CHUNK_BYTES, left))
-                if not data:
-                    raise Malformed("%s ends inside tensor %s" % (os.path.basename(source.path), tensor.name))
-                yield number, data
-                left -= len(data)
+def _small(found: Index) -> Dict[str, Content]:
+    """Return the tensors that lie in one chunk, by the hash of their content."""
+    return {t.content[0]: (t.chunks, t.part) for t in found.tensors if len(t.content) == 1}

@@ -1,14 +1,18 @@
 """The index of one copy of one shard: which chunks make which tensor, and where they lie; reading a copy (CK3, CK5).
 
-    line 1   {"v": 3, "ckpt", "step", "epoch", "shard", "copy", "layout", "meta"}
-    then     {"name", "dtype", "shape", "refs": [["<owner>/<sha256>", length], ...]}   one line per tensor
+    line 1   {"v": 3, "ckpt", "step", "epoch", "shard", "copy", "chunk", "layout", "meta"}
+    then     {"name", "dtype", "shape", "refs": [["<owner>/<sha256>", length], ...]
+             [, "part": [start, length, sha256]]}   one line per tensor
     last     {"end": number of tensors}   so that an index cut at a line's end is seen to be torn
 
 The owner is the id of the checkpoint that wrote the chunk: this one, or an earlier one whose content did not change
 since. The chunk's key is that checkpoint's `c<copy>/<aa>/<sha256>`, with the copy number of this index, so copies share
-nothing (CK4). The layout is a hash of the tensors' names, types and shapes, the same in all copies of a shard (QR4).
+nothing (CK4). A small tensor shares its one chunk with others: its part says where it begins there, and has the hash
+of its own content. `chunk` is the size that the copy was cut by (module cutting). The layout is a hash of the
+tensors' names, types and shapes, the same in all copies of a shard (QR4).
 
-Older versions are still read: 2 has no layout, and 1 has `"chunks": [{"sha256", "length"}, ...]`, all of its own.
+Older versions are still read: 2 has no layout and no parts, and 1 has `"chunks": [{"sha256", "length"}, ...]`, all of
+its own.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from trainer_operator.agent.records import Malformed, dump_record, parse_record
 from trainer_operator.agent.store import CheckpointDir
 
 INDEX_VERSION = 3
+CHUNK_BYTES = 16 * 1024 * 1024
 MAX_CHUNK_BYTES = 256 * 1024 * 1024
 MAX_INDEX_BYTES = store.MAX_INDEX_BYTES
 
@@ -45,13 +50,33 @@ class Chunk:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Where a small tensor lies in a chunk that holds several, and the hash of its own content."""
+
+    start: int
+    length: int
+    sha256: str
+
+
+@dataclass(frozen=True)
 class IndexedTensor:
-    """A tensor and its pieces in order."""
+    """A tensor and its pieces in order; or the one piece that it is a part of."""
 
     name: str
     dtype: str
     shape: Tuple[int, ...]
     chunks: Tuple[Chunk, ...]
+    part: Optional[Part] = None
+
+    @property
+    def length(self) -> int:
+        """Bytes of its content."""
+        return self.part.length if self.part is not None else sum(chunk.length for chunk in self.chunks)
+
+    @property
+    def content(self) -> Tuple[str, ...]:
+        """Hashes of its content, which do not tell what else a chunk holds."""
+        return (self.part.sha256,) if self.part is not None else tuple(c.sha256 for c in self.chunks)
 
 
 @dataclass(frozen=True)
@@ -65,10 +90,12 @@ class Index:
     copy: int
     meta: Mapping[str, Any]
     tensors: Tuple[IndexedTensor, ...]
+    chunk_bytes: int = CHUNK_BYTES
+    """What it was cut by."""
 
     def chunks(self) -> Iterator[Chunk]:
-        """Yield all chunks, in the order of the tensors."""
-        return (chunk for tensor in self.tensors for chunk in tensor.chunks)
+        """Yield all chunks, each once, in the order of the tensors."""
+        return iter(dict.fromkeys(chunk for tensor in self.tensors for chunk in tensor.chunks))
 
 
 def parse(raw: bytes) -> Index:
@@ -97,12 +124,13 @@ def parse(raw: bytes) -> Index:
                 tensors.append(_parse_tensor(entry, ckpt))
         meta = dict(header["meta"])
         step, epoch, shard, copy = (int(header[name]) for name in ("step", "epoch", "shard", "copy"))
+        chunk_bytes = int(header.get("chunk", CHUNK_BYTES))
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise Malformed("index has a line that cannot be read: %s" % error) from error
     if end != len(tensors):
         raise Malformed("index is torn: %s tensors announced, %d found" % (end, len(tensors)))
     _check_layout(tensors, header.get("layout"))
-    return Index(ckpt, step, epoch, shard, copy, meta, tuple(tensors))
+    return Index(ckpt, step, epoch, shard, copy, meta, tuple(tensors), chunk_bytes)
 
 
 def check_restorable(where: CheckpointDir, shard: Optional[int]) -> store.Decision:
@@ -223,11 +251,10 @@ def dump(header: Mapping[str, Any], tensors: Iterable[IndexedTensor]) -> bytes:
     lines = [dump_record({**header, "v": INDEX_VERSION})]
     for tensor in tensors:
         refs = [["%s/%s" % (chunk.owner, chunk.sha256), chunk.length] for chunk in tensor.chunks]
-        lines.append(
-            dump_record(
-                {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape), "refs": refs}
-            )
-        )
+        entry = {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape), "refs": refs}
+        if tensor.part is not None:
+            entry["part"] = [tensor.part.start, tensor.part.length, tensor.part.sha256]
+        lines.append(dump_record(entry))
     lines.append(dump_record({"end": len(lines) - 1}))
     return b"".join(lines)
 
@@ -262,17 +289,21 @@ def read_chunk(where: CheckpointDir, copy: int, chunk: Chunk) -> bytes:
 def _read_tensors(where: CheckpointDir, index: Index) -> Dict[str, bytearray]:
     """Read a copy, several chunks at a time and each to where it belongs, so that all is in memory once."""
     found: Dict[str, bytearray] = {}
-    places: List[Tuple[memoryview, Chunk]] = []
+    places: Dict[Chunk, List[Tuple[memoryview, int]]] = {}
     for tensor in index.tensors:
-        data = found[tensor.name] = bytearray(sum(chunk.length for chunk in tensor.chunks))
+        data = found[tensor.name] = bytearray(tensor.length)
         view, start = memoryview(data), 0
+        if tensor.part is not None:
+            places.setdefault(tensor.chunks[0], []).append((view, tensor.part.start))
+            continue
         for chunk in tensor.chunks:
-            places.append((view[start : start + chunk.length], chunk))
+            places.setdefault(chunk, []).append((view[start : start + chunk.length], 0))
             start += chunk.length
 
-    def fill(place: Tuple[memoryview, Chunk]) -> None:
-        view, chunk = place
-        view[:] = read_chunk(where, index.copy, chunk)
+    def fill(chunk: Chunk) -> None:
+        content = memoryview(read_chunk(where, index.copy, chunk))
+        for view, start in places[chunk]:
+            view[:] = content[start : start + len(view)]
 
     each(fill, places)
     return found
@@ -295,7 +326,19 @@ def _parse_tensor(entry: Mapping[str, Any], ckpt: str) -> IndexedTensor:
     else:
         named = [(ckpt, str(old["sha256"]), int(old["length"])) for old in entry["chunks"]]
     chunks = tuple(_parse_chunk(ckpt, *parts) for parts in named)
-    return IndexedTensor(name, str(entry["dtype"]), shape, chunks)
+    return IndexedTensor(name, str(entry["dtype"]), shape, chunks, _parse_part(entry.get("part"), chunks))
+
+
+def _parse_part(entry: Any, chunks: Tuple[Chunk, ...]) -> Optional[Part]:
+    if entry is None:
+        return None
+    start, length, sha256 = entry
+    part = Part(int(start), int(length), str(sha256))
+    if len(chunks) != 1 or not 0 <= part.start < part.start + part.length <= chunks[0].length:
+        raise Malformed("a part of a chunk lies outside of it")
+    if not store.is_sha256(part.sha256):
+        raise Malformed("part %r has no usable hash" % part.sha256[:80])
+    return part
 
 
 def _parse_chunk(ckpt: str, owner: str, sha256: str, length: int) -> Chunk:

@@ -114,7 +114,8 @@ class SharedChunks(RuleBasedStateMachine):
         path = str(Path(self.folder.name) / "spool")
         packed.write(path, sources, step=kept.step, ps_epoch=0, meta={})
         store.write_intent(where, {"step": kept.step})
-        done = copying.write_copy(where, packed.read_header(path), shard=0, copy=0, epoch=1, base=base)
+        source, below = packed.read_header(path), copying.PACKED_BELOW * (kept.sequence % 3 > 0)
+        done = copying.write_copy(where, source, shard=0, copy=0, epoch=1, base=base, packed_below=below)
         store.write_ack(where, 0, 0, ack=done.ack("pod", "node", step=kept.step, epoch=1))
 
     @precondition(lambda self: self.staging)

@@ -31,7 +31,7 @@ def checkpoint(folder, where):
     store.write_intent(where, {"ckpt": CKPT, "step": 40})
     for copy in (0, 1):
         source = packed.read_header(os.path.join(folder, "source"))
-        done = copying.write_copy(where, source, shard=0, copy=copy, epoch=2)
+        done = copying.write_copy(where, source, shard=0, copy=copy, epoch=2, packed_below=0)
         store.write_ack(where, 0, copy, ack=done.ack("pod", "node", step=40, epoch=2))
     store.decide_commit(where, shards=1, copies=2, step=40, epoch=2, reason="Interval", nonce="n")
 

@@ -40,7 +40,8 @@ class Pod:
         packed.write(path, sources, step=step, ps_epoch=0, meta={})
         where = store.CheckpointDir(self.saving(), ckpt)
         older = store.CheckpointDir(self.saving(), base) if base else None
-        done = copying.write_copy(where, packed.read_header(path), shard=0, copy=0, epoch=1, base=older)
+        source = packed.read_header(path)
+        done = copying.write_copy(where, source, shard=0, copy=0, epoch=1, base=older, packed_below=0)
         store.write_ack(where, 0, 0, ack=done.ack("pod", "node", step=step, epoch=1))
         store.decide_commit(where, shards=1, copies=1, step=step, epoch=1, reason="Interval", nonce="n")
         self.memory.read = 0

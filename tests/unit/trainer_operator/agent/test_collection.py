@@ -108,7 +108,7 @@ def test_what_a_damaged_index_may_refer_to_stays(trainer):
     trainer.memory.objects[trainer.at(SECOND).index(0, 0)] = b"{}"
     collection.collect(trainer.at(FIRST))
     collection.collect(trainer.at(THIRD))
-    assert list(trainer.chunks(FIRST).values()) == [FROZEN["frozen"], FIRST.encode()]
+    assert list(trainer.chunks(FIRST).values()) == [FROZEN["frozen"] + FIRST.encode()]
     collection.collect(trainer.at(SECOND))
     assert left(trainer) == {"DECISION", "GC"}
 

@@ -51,7 +51,7 @@ class Case:
         self.before = dict(self.memory.objects)
 
     def write(self, shard, copy):
-        written = copying.write_copy(self.where, self.source, shard=shard, copy=copy, epoch=2)
+        written = copying.write_copy(self.where, self.source, shard=shard, copy=copy, epoch=2, packed_below=0)
         ack = Ack(written.sha256, written.bytes, "pod", "node", 40, 2)
         store.write_ack(self.where, shard, copy, ack=ack)
 

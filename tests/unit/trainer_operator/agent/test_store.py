@@ -44,7 +44,8 @@ def packed_file(folder, tensors=None, *, step=40):
 
 
 def write_copy(where, folder, *, shard=0, copy=0, step=40, epoch=2, with_ack=True):
-    done = copying.write_copy(where, packed_file(folder, step=step), shard=shard, copy=copy, epoch=epoch)
+    source = packed_file(folder, step=step)
+    done = copying.write_copy(where, source, shard=shard, copy=copy, epoch=epoch, packed_below=0)
     if with_ack:
         store.write_ack(where, shard, copy, ack=done.ack("pod", "node", step=step, epoch=epoch))
     return done.sha256
@@ -264,12 +265,12 @@ def test_a_damaged_copy_is_passed_over_for_a_good_one(where, tmp_path):
 
 def test_large_tensors_are_cut_into_chunks_of_16_mib(where, tmp_path):
     """CK3."""
-    data = bytes(copying.CHUNK_BYTES) + b"tail"
+    data = bytes(index.CHUNK_BYTES) + b"tail"
     source = packed_file(tmp_path, {"big": data})
     done = copying.write_copy(where, source, shard=0, copy=0, epoch=2)
     assert (done.bytes, done.reused) == (len(data), 0)
     parsed = index.parse(file_of(where, where.index(0, 0)).read_bytes())
-    assert [chunk.length for chunk in parsed.tensors[0].chunks] == [copying.CHUNK_BYTES, 4]
+    assert [chunk.length for chunk in parsed.tensors[0].chunks] == [index.CHUNK_BYTES, 4]
     assert hashlib.sha256(file_of(where, where.index(0, 0)).read_bytes()).hexdigest() == done.sha256
 
 
