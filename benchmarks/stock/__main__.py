@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from pathlib import Path
 
-import uvloop
-
 from benchmarks.machine import facts
 from benchmarks.stock import report, results
+from benchmarks.stock.interruption import finished
 from benchmarks.stock.journal import Journal
 from benchmarks.stock.plan import FULL, QUICK, Plan
 from benchmarks.stock.runner import run
@@ -45,7 +43,6 @@ def main(arguments: list[str] | None = None) -> int:
         )
     except ValueError as error:
         parser.error(str(error))
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends all programs, as Ctrl-C does
     return _measure(plan, is_whole=plan == whole, is_fresh=chosen.fresh, quick=chosen.quick)
 
 
@@ -59,9 +56,7 @@ def _measure(plan: Plan, *, is_whole: bool, is_fresh: bool, quick: bool) -> int:
             f"going on after {len(journal.records)} of {len(plan.cells())} cells", file=sys.stderr, flush=True
         )
     machine = {**facts(), "kubernetes": KUBERNETES_VERSION}
-    try:
-        uvloop.run(run(plan, journal))
-    except KeyboardInterrupt:
+    if not finished(run(plan, journal)):
         print("\ninterrupted: the same command goes on from here", file=sys.stderr)
         return 130
     command = "make bench-quick" if quick else "make bench"
