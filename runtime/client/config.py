@@ -73,7 +73,7 @@ class ClientConfig:
     def __post_init__(self) -> None:
         if not self.server.startswith(("http://", "https://")):
             raise ConfigurationInvalid(f"API server {self.server!r} is no http or https address")
-        if self.qps is not None and self.qps <= 0:
+        if self.qps is not None and not self.qps > 0:  # nor is it NaN
             raise ConfigurationInvalid(f"qps is {self.qps}, must be above zero or unset for no limit")
 
     @classmethod

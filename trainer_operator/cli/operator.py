@@ -77,6 +77,10 @@ def operator(
     log_json: Annotated[bool, typer.Option(help="Write one JSON object per line.")] = True,
 ) -> None:
     """Run the operator: reconcile Trainers until told to stop."""
+    if kube_api_qps is not None and not kube_api_qps > 0:  # what is no number is not above zero either
+        raise typer.BadParameter(
+            f"--kube-api-qps is {kube_api_qps:g}; give a number above zero, or none for no limit"
+        )
     with reported():
         logs.configure(log_level, json=log_json)
         options = OperatorConfig(

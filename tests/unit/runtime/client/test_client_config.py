@@ -139,7 +139,14 @@ def test_secrets_do_not_show_in_the_representation():
     assert "hush" not in repr(config)
 
 
-@pytest.mark.parametrize("wrong", [{"server": "api:6443"}, {"server": "https://api", "qps": 0.0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"server": "api:6443"},
+        {"server": "https://api", "qps": 0.0},
+        {"server": "https://api", "qps": float("nan")},
+    ],
+)
 def test_nonsense_is_refused_at_once(wrong):
     """K3, K8."""
     with pytest.raises(ConfigurationInvalid):

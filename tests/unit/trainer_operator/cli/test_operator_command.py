@@ -26,6 +26,10 @@ operator.run_manager = lambda factory: asyncio.run(factory()) or 0
 operator.app()
 """
 """Runs the command line without an operator behind it; in a process of its own, since others test what is imported."""
+SHOW_LIMITS = SHOW_LEASE.replace("_config, options", "config, _").replace(
+    "print(options.leader_election.namespace, options.leader_election.name)",
+    "print(config.qps, config.burst)",
+)
 SHOW_AGENT = """
 import pathlib, sys
 from trainer_operator.cli import operator
@@ -141,3 +145,37 @@ def test_the_lease_is_the_products_own_unless_its_place_or_name_is_given(tmp_pat
     command = [sys.executable, "-c", SHOW_LEASE, *arguments]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert tuple(answer.stdout.split()) == lease
+
+
+@pytest.mark.parametrize(
+    ("flags", "limits"),
+    [
+        ((), ("None", "100")),
+        (("--kube-api-qps=20", "--kube-api-burst=30"), ("20.0", "30")),
+        (("--kube-api-qps=0.5",), ("0.5", "100")),
+    ],
+    ids=["none", "both", "slow"],
+)
+def test_requests_have_no_limit_unless_one_is_given(tmp_path, flags, limits):
+    """K3: what a client with such a configuration lets through is tested beside it."""
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
+    command = [sys.executable, "-c", SHOW_LIMITS, f"--kubeconfig={tmp_path / 'kubeconfig'}", *flags]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert tuple(answer.stdout.split()) == limits
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("--kube-api-qps", "0"),
+        ("--kube-api-qps", "nan"),
+        ("--kube-api-qps", "fast"),
+        ("--kube-api-burst", "0"),
+    ],
+)
+def test_a_limit_that_is_none_is_one_sentence(tmp_path, flag, value):
+    """K3, rule 7 of the architecture: it names the flag, and nothing is started."""
+    answer = run(f"{flag}={value}", "--kubeconfig", tmp_path / "none", "--certificate-folder", tmp_path)
+    assert answer.returncode == 2
+    assert flag in answer.stderr
+    assert "Traceback" not in answer.stderr
