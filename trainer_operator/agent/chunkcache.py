@@ -1,11 +1,12 @@
-"""Chunks on the pod's own volume, so that a restore in the same pod fetches only what is missing (RS2).
+"""Chunks on the pod's own volume, so that a restore fetches only what is missing, here and in other pods (RS2).
 
     save      what goes into the store is kept here too; what neither this nor the last checkpoint refers to goes
-    restore   a chunk comes from here if its content matches its name, else from the store
+    restore   a chunk comes from here if its content matches its name, else from a peer that has it, else from the store
 
 A chunk's name is its hash, and it is compared with it on every use: a damaged file counts as absent. Nothing here is
 needed for a restore, so nothing is synced, every failure is passed over, and a volume that is nearly full keeps none.
-Only restores read it; verification and commits see the store alone.
+Only restores read it; verification and commits see the store alone. What was saved or read last is in the kernel's page
+cache anyway, so no copy of it is held in the agent's own memory.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import hashlib
 import os
 import re
 import secrets
+import threading
 from collections import OrderedDict
-from typing import Iterator, Optional, Sequence, Set
+from dataclasses import dataclass
+from typing import IO, Iterator, Optional, Sequence, Set
 
 from trainer_operator.agent import index
 from trainer_operator.agent.backends import Home, OpenHome, Page, Store, StoreError
+from trainer_operator.agent.peers import Peers
 
 FREE_SHARE = 0.2
 """Least part of the volume that stays free."""
@@ -57,6 +61,13 @@ class ChunkCache:
         except OSError:
             return None
         return data if hashlib.sha256(data).hexdigest() == sha256 else None
+
+    def open(self, sha256: str) -> Optional[IO[bytes]]:
+        """Open a chunk as it is, for a peer that compares it with its name itself."""
+        try:
+            return open(self._path(sha256), "rb")
+        except OSError:
+            return None
 
     def retain(self, wanted: Set[str]) -> None:
         """Delete all others, and what a writer that died left."""
@@ -146,21 +157,55 @@ class KeepingStore(_Through):
                 self._cache.retain(set().union(*self._saved.values()))
 
 
+@dataclass
+class Sources:
+    """Where the bytes of a restore came from."""
+
+    own: int = 0
+    peer: int = 0
+    store: int = 0
+
+
 class CachedStore(_Through):
-    """A store for restores: chunks come from the cache if they are there, and go there if not."""
+    """A store for restores: chunks come from the cache if they are there, else from peers, and go there if not."""
+
+    def __init__(self, store: Store, cache: ChunkCache, peers: Optional[Peers] = None) -> None:
+        super().__init__(store, cache)
+        self._peers = peers
+        self._lock = threading.Lock()
+        self.sources = Sources()
 
     def get(self, key: str, *, limit: int) -> bytes:
         """Return a content, of a chunk whichever copy is nearest."""
         chunk, listed = _CHUNK.search(key), _INDEX.search(key)
-        found = self._cache.find(chunk.group(1), limit=limit) if chunk is not None else None
-        if found is not None:
-            return found
+        if chunk is not None:
+            return self._chunk(key, chunk.group(1), limit)
         data = self._store.get(key, limit=limit)
-        if chunk is not None and hashlib.sha256(data).hexdigest() == chunk.group(1):
-            self._cache.keep(chunk.group(1), data)
-        elif listed is not None:
+        if listed is not None:
             self._cache.retain(set(_chunks(data)))  # of what is not restored now nothing will be
         return data
+
+    def _chunk(self, key: str, sha256: str, length: int) -> bytes:
+        found = self._cache.find(sha256, limit=length)
+        if found is not None:
+            self._count(own=len(found))
+            return found
+        found = self._peers.fetch(sha256, length=length) if self._peers is not None else None
+        if found is not None:
+            self._count(peer=len(found))
+        else:
+            found = self._store.get(key, limit=length)
+            self._count(store=len(found))
+            if hashlib.sha256(found).hexdigest() != sha256:
+                return found
+        self._cache.keep(sha256, found)
+        return found
+
+    def _count(self, *, own: int = 0, peer: int = 0, store: int = 0) -> None:
+        with self._lock:
+            self.sources.own += own
+            self.sources.peer += peer
+            self.sources.store += store
 
 
 def keeping(open_home: OpenHome, folder: str) -> OpenHome:
@@ -176,9 +221,9 @@ def keeping(open_home: OpenHome, folder: str) -> OpenHome:
     return open_once
 
 
-def cached(home: Home, folder: str) -> Home:
-    """Return a home for a restore that looks into a folder first; without one, the home itself."""
-    return Home(CachedStore(home.store, ChunkCache(folder)), home.folder) if folder else home
+def cached(home: Home, folder: str, *, peers: Optional[Peers] = None) -> Home:
+    """Return a home for a restore that looks into a folder first, then asks peers; without a folder, the home itself."""
+    return Home(CachedStore(home.store, ChunkCache(folder), peers), home.folder) if folder else home
 
 
 def _chunks(raw: bytes) -> Iterator[str]:

@@ -8,7 +8,8 @@ from memorystore import MemoryStore
 from storecontract import patient
 from trainer_operator.agent import chunkcache, copying, index, packed, store
 from trainer_operator.agent.backends import Home
-from trainer_operator.agent.chunkcache import CachedStore, ChunkCache, KeepingStore
+from trainer_operator.agent.chunkcache import CachedStore, ChunkCache, KeepingStore, Sources
+from trainer_operator.agent.peers import ChunkServer, Keys, Peer, Peers, Roster
 
 FIRST, SECOND, THIRD = (f"{step:012d}-e1-00ab" for step in (10, 20, 30))
 
@@ -157,3 +158,26 @@ def test_what_a_writer_left_that_died_is_swept(pod):
 def test_without_a_folder_the_store_is_read_as_it_is(pod):
     """RS2: a laptop, or an older agent."""
     assert chunkcache.cached(pod.home, "") is pod.home
+
+
+def test_a_new_pod_takes_its_chunks_from_a_peer_and_the_store_only_what_that_lacks(pod, tmp_path):
+    """RS2: own volume, then peers, then the store; what came is kept, and counted by where from."""
+    pod.save(FIRST, {"frozen": b"f" * 1000, "head": b"h" * 10})
+    others = ChunkCache(str(pod.cache))
+    (missing,) = [path for path in pod.files() if path.stat().st_size == 10]
+    missing.unlink()
+    keys = Keys("uid")
+    keys.learn(1, "ab" * 32)
+    server = ChunkServer("127.0.0.1", open_chunk=others.open, keys=keys)
+    roster = Roster("uid", 1, "ab" * 32, (Peer("127.0.0.1", server.port),))
+    peers = Peers(roster)
+    try:
+        for expected in (Sources(peer=1000, store=10), Sources(own=1010)):
+            home = chunkcache.cached(pod.home, str(tmp_path / "new pod"), peers=peers)
+            _, found = index.read_shard(store.CheckpointDir(home, FIRST), 0)
+            assert found == {"frozen": b"f" * 1000, "head": b"h" * 10}
+            assert home.store.sources == expected
+    finally:
+        peers.close()
+        server.close()
+    assert pod.memory.read == 10
