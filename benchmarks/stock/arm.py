@@ -95,6 +95,9 @@ class Arm(Protocol):
     def pids(self) -> Sequence[int]:
         """Return the processes whose CPU and memory are the arm's."""
 
+    def metrics_url(self) -> str:
+        """Return where it tells how late its event loop runs; empty where it has no loop or does not run."""
+
     async def kill(self) -> None:
         """End its processes by SIGKILL; `start` brings them back."""
 

@@ -13,6 +13,7 @@ from benchmarks.stock.arm import Arm
 from benchmarks.stock.scenario import Group
 from benchmarks.stock.scenarios import failures
 from benchmarks.stock.scenarios.idle import Idle
+from benchmarks.stock.scenarios.scale import Scale
 from benchmarks.stock.scenarios.storm import Storm
 from benchmarks.stock.scenarios.underload import UnderLoad
 
@@ -104,6 +105,10 @@ def new_arm(name: str) -> Arm:
 _CLAMPED = {"ours-clamped": _SLOW, "stock-defaults": _SLOW}
 _LIMITED = {**_CLAMPED, "v2-defaults": "measured with 100 jobs"}
 _NOBODY = {"raw": "nobody replaces a pod"}
+_STARTS = {
+    "raw": "there is nothing to start",
+    **dict.fromkeys(_LIMITED, "as the tuned one, but for its limits"),
+}
 _UNTUNED = ("ours-clamped", "stock-defaults", "v2-defaults")
 
 QUICK = Plan(
@@ -122,6 +127,7 @@ FULL = Plan(
         Group("storm-1x1000", (Storm(1, pods=1000),), _LIMITED, repetitions=3),
         Group("underload-100", (UnderLoad(100, failures=20),), _NOBODY, repetitions=1),
         Group("underload-1000", (UnderLoad(1000, failures=50),), {**_NOBODY, **_LIMITED}, repetitions=1),
+        *(Group(f"scale-{pods}", (Scale(pods),), _STARTS, repetitions=1) for pods in (100, 1000, 10_000)),
         *failures.full(),
     ),
     repetitions=5,

@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks.report import BEGIN, END
 from benchmarks.result import Ratio
+from benchmarks.stock.growth import growth, sizes
 from benchmarks.stock.results import claims, figures
 from benchmarks.stock.spread import spread
 
@@ -38,7 +39,35 @@ def render(found: Document) -> str:
     met = "\n".join(_claim(ratio) for ratio in claims(dict(found)))
     if met:
         parts.insert(0, f"## Against the targets\n\n{met}")
-    return "\n\n".join([*parts, _origin(found)])
+    return "\n\n".join([*parts, *_growth(found), _origin(found)])
+
+
+def _growth(found: Document) -> list[str]:
+    """Return the section that says how costs grow, where they were measured at several sizes."""
+    known = sizes(found)
+    if len(known) < 2:
+        return []
+    (columns,) = (
+        section["columns"] for section in found["sections"] if section["name"] == f"scale-{known[-1]}"
+    )
+    lines = [
+        f"## From {known[0]:,} to {known[-1]:,} pods",
+        "",
+        "How many times as much, for so many times the pods.",
+    ]
+    lines += ["", f"| | pods | {' | '.join(column['label'] for column in columns)} |"]
+    lines.append("|---|" + "---:|" * (len(columns) + 1))
+    for arm, label in LABELS.items():
+        grown = [growth(found, arm, column["key"]) for column in columns]
+        spans = {(each.smallest, each.largest) for each in grown if each is not None}
+        for smallest, largest in sorted(spans):
+            factors = [
+                each and (each.smallest, each.largest) == (smallest, largest) and each.factor
+                for each in grown
+            ]
+            cells = [f"{factor:,.1f}" if factor else "–" for factor in factors]
+            lines.append(f"| {label} | {largest / smallest:,.0f} | {' | '.join(cells)} |")
+    return ["\n".join(lines)]
 
 
 def summary(found: Document) -> str:

@@ -57,6 +57,7 @@ class Ours:
 
     def __init__(self) -> None:
         self._process: Process | None = None
+        self._metrics_url = ""
 
     async def install(self, cluster: BenchCluster) -> None:
         """Apply what a cluster gets: CRDs, namespace, roles."""
@@ -68,6 +69,7 @@ class Ours:
         folder = cluster.folder / "operator"
         CertificateAuthority.open(folder).issue_server("tls", hosts=[LOOPBACK, "localhost"], folder=folder)
         agents, health = free_ports(2, rng=random.Random())
+        self._metrics_url = f"http://{LOOPBACK}:{health}/metrics"
         process = self._process = Process(
             self.name,
             [
@@ -96,6 +98,10 @@ class Ours:
     def pids(self) -> Sequence[int]:
         """Return the operator's process."""
         return [self._process.pid] if self._process is not None else []
+
+    def metrics_url(self) -> str:
+        """Return the page that Prometheus reads."""
+        return self._metrics_url
 
     async def kill(self) -> None:
         """End it as a crash would."""

@@ -36,6 +36,10 @@ class Raw:
         """Return none: the harness itself works, as it does for all arms."""
         return []
 
+    def metrics_url(self) -> str:
+        """Return none."""
+        return ""
+
     async def kill(self) -> None:
         """There is nothing to kill."""
 

@@ -84,6 +84,10 @@ class TrainerV2:
         """Return the two controllers."""
         return [*self._jobset.pids(), *self._trainer.pids()]
 
+    def metrics_url(self) -> str:
+        """Return none: Go has no event loop."""
+        return ""
+
     async def kill(self) -> None:
         """End both by SIGKILL."""
         self._trainer.kill()

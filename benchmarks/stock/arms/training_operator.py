@@ -56,6 +56,10 @@ class TrainingOperator:
         """Return the operator's process."""
         return self._operator.pids()
 
+    def metrics_url(self) -> str:
+        """Return none: Go has no event loop."""
+        return ""
+
     async def kill(self) -> None:
         """End it by SIGKILL."""
         self._operator.kill()

@@ -10,6 +10,7 @@ from benchmarks.stock.journal import Record
 from benchmarks.stock.plan import Plan
 from benchmarks.stock.scenario import Group, Outcome
 from benchmarks.stock.scenarios.idle import Idle
+from benchmarks.stock.scenarios.scale import Scale
 from benchmarks.stock.scenarios.storm import Storm
 
 MACHINE = {
@@ -110,6 +111,23 @@ def test_what_did_not_happen_once_is_told_beside_the_figure_and_makes_no_ratio()
     said["sections"][0]["rows"][0]["repetitions"][0]["figures"]["pods_per_second"] = None
     assert "| **this operator** | 800, but not in 1 of 2 |" in report.render(said)
     assert not any("pods/s" in claim.what for claim in results.claims(said))
+
+
+def test_costs_are_said_to_grow_where_they_were_measured_at_two_sizes():
+    plan = Plan(
+        "full", tuple(Group(f"scale-{n}", (Scale(n),)) for n in (100, 10_000)), ("ours", "stock-tuned")
+    )
+    costs = {("ours", "scale-100"): 2.0, ("ours", "scale-10000"): 7.0, ("stock-tuned", "scale-100"): 1.0}
+    records = [
+        Record(cell, {}, {cell.group: Outcome({"ready": costs[cell.arm, cell.group], "requests": 0})})
+        for cell in plan.cells()
+        if (cell.arm, cell.group) in costs
+    ]
+    text = report.render(results.document(plan, records, machine=MACHINE, command="make bench"))
+    grown = text.partition("## From 100 to 10,000 pods")[2]
+    assert "| **this operator** | 100 | 3.5 | – | – | – | – | – | – |" in grown
+    assert "training-operator" not in grown
+    assert "## From" not in report.render(found())
 
 
 def test_the_summary_has_a_row_for_each_arm_that_was_measured():
