@@ -16,14 +16,15 @@ from trainer_operator.agent import apiserver, beats, probes, ring
 from trainer_operator.agent.backends import HomeOpener
 from trainer_operator.agent.chunkcache import keeping
 from trainer_operator.agent.conversation import Conversation
+from trainer_operator.agent.counters import OVERDUE, Counters
 from trainer_operator.agent.directives import Executor
 from trainer_operator.agent.fence import Fence
 from trainer_operator.agent.lastwords import last_words
 from trainer_operator.agent.launcher.launcher import Launcher
-from trainer_operator.agent.launcher.process import cpu_ticks
 from trainer_operator.agent.link import Addresses, Connection, Link, tls_context
 from trainer_operator.agent.saver import Saver
 from trainer_operator.agent.settings import BadSettings, Settings
+from trainer_operator.agent.sharing import Sharing
 from trainer_operator.agent.state import State
 
 _TERMINATED = 128 + signal.SIGTERM
@@ -70,12 +71,15 @@ class Agent:
         self._conversation = Conversation(
             settings, self.state, saver=self._saver, socket_path=_socket_path(settings.folder, self._boot)
         )
+        self._sharing = Sharing(settings, news=self.state.news, log=self._log)
+        self._saver.on_saved, self._conversation.on_restored = self._sharing.saved, self._sharing.restored
         self._launcher = Launcher(
             command,
             environment=environment,
             settings=settings,
             state=self.state,
             conversation=self._conversation,
+            sharing=self._sharing,
             open_home=open_home,
             log=self._log,
         )
@@ -88,6 +92,8 @@ class Agent:
             is_saving=self._is_saving,
             log=self._log,
         )
+        self._counters = Counters(settings.pod_ip)
+        self._executor.on_wait = self._sharing.waits
         self._fence = self._make_fence(clock)
         self._link = self._make_link(clock)
 
@@ -96,6 +102,7 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         threading.Thread(target=self._serve_probes, name="probes-start", daemon=True).start()
+        self._sharing.start()
         self._executor.start()
         if self._link is not None:
             self._link.start()
@@ -126,6 +133,7 @@ class Agent:
             if self._terminated:
                 self._link.post_once(_LAST_BEAT_TIME)
         self._conversation.server.close()
+        self._sharing.close()
         if self._terminated and (ended is None or (had_process and ended.sig)):
             return _TERMINATED
         return ended.code if ended is not None else 0
@@ -184,14 +192,15 @@ class Agent:
     def _make_beat(self, hold: float) -> Tuple[bytes, List[str]]:
         have = ring.steps(self._settings.ring_folder) if self._settings.identity.role == "ps" else []
         view = self.state.view()
-        beat = beats.build(
-            self._settings, view, boot=self._boot, have=have, hold=hold, ticks=cpu_ticks(view.pid)
-        )
+        seen = self._counters.read(view.pid, overdue=view.phase == "train" and view.step_age >= OVERDUE)
+        told = {**seen, **self._sharing.told()}
+        beat = beats.build(self._settings, view, boot=self._boot, have=have, hold=hold, seen=told)
         return beats.encode(beat), [result["id"] for result in beat["results"]]
 
     def _on_reply(self, reply: beats.Reply, reported: List[str]) -> None:
         self.state.heard()
         self._fence.heard(reply.epoch, reply.hb)
+        self._sharing.learn(reply.epoch, reply.key)
         if self.state.listed([directive.id for directive in reply.directives], reported):
             self.state.news()
         self.state.decided(reply.decided)

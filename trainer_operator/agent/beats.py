@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Tuple
 
 from trainer_operator.agent.settings import Settings
 from trainer_operator.agent.state import View
@@ -40,12 +40,20 @@ class Reply:
     directives: Tuple[Directive, ...] = ()
     decided: Mapping[str, str] = field(default_factory=dict)
     close: bool = False
+    key: str = ""
+    """What members of this epoch sign with when they ask each other for chunks."""
 
 
 def build(
-    settings: Settings, view: View, *, boot: str, have: List[int], hold: float, ticks: Optional[int] = None
+    settings: Settings,
+    view: View,
+    *,
+    boot: str,
+    have: List[int],
+    hold: float,
+    seen: Mapping[str, Any],
 ) -> Dict[str, Any]:
-    """Build a beat from a view of the state.
+    """Build a beat from a view of the state and the counters that were seen.
 
     Guarantees: only finite numbers, bounded lists and texts, at most 60 KiB as JSON; acks and results that do not
     fit wait for the next beat.
@@ -71,7 +79,7 @@ def build(
         "listening": view.listening,
         "proc": view.proc,
         "pid": view.pid,
-        "cpuTicks": ticks,
+        **seen,
         "exit": None
         if ended is None
         else {
@@ -86,6 +94,7 @@ def build(
         "stepAgeMs": int(view.step_age * 1000),
         "phase": view.phase,
         "phaseAgeMs": int(view.phase_age * 1000),
+        "phaseBudget": view.phase_budget,
         "dtMs": [round(value, 3) for value in view.dt_ms if math.isfinite(value)][-16:],
         "samples": view.samples,
         "dataEpoch": view.data_epoch,
@@ -144,6 +153,7 @@ def parse_reply(raw: bytes) -> Reply:
         tuple(_directive(entry) for entry in directives[:MAX_DIRECTIVES] if _is_directive(entry)),
         {str(ckpt): str(outcome) for ckpt, outcome in decided.items()},
         close,
+        str(body.get("key") or ""),
     )
 
 

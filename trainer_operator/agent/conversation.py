@@ -1,6 +1,6 @@
 """The conversation with the training process: what it says becomes state, what it is told becomes orders.
 
-    SDK -> agent   hello, step, phase, epoch, psepoch, accepted, past, saved, unsaved, damaged, done
+    SDK -> agent   hello, step, phase, epoch, psepoch, accepted, past, saved, unsaved, damaged, restored, done
     agent -> SDK   checkpoint, pause, resume, updateps, distrust
 
 A checkpoint is asked for, accepted or refused as past, then saved: the process hands over a packed file in the spool
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from trainer_operator.agent import ring
 from trainer_operator.agent.layout import LayoutChanged
@@ -37,6 +37,8 @@ class Conversation:
         self._lock = threading.Lock()
         self._asked: Dict[str, Tuple[SaveOrder, str]] = {}
         self.can_dump = False
+        self.on_restored: Callable[[Message], None] = lambda _message: None
+        """Told where the bytes of a restore came from."""
         self.start = ""
         """Id of the directive that the process was started by."""
         self.server = SdkServer(socket_path, on_message=self._take)
@@ -110,7 +112,8 @@ class Conversation:
                 metrics=_metrics(message.get("metrics", {})),
             )
         elif kind == "phase" and message["name"] in PHASES:
-            self._state.entered(message["name"])
+            budget = _finite_list([message["budget"]]) if message.get("budget") is not None else []
+            self._state.entered(message["name"], budget=budget[0] if budget and budget[0] > 0 else None)
         elif kind == "epoch":
             self._state.finished_data_epoch(int(message["n"]), _metrics(message.get("metrics", {})))
         elif kind == "psepoch":
@@ -124,6 +127,8 @@ class Conversation:
             self._saved(str(message["ckpt"]), str(message["path"]))
         elif kind == "unsaved":
             self._unsaved(str(message["ckpt"]), str(message["error"]))
+        elif kind == "restored":
+            self.on_restored(message)
         elif kind == "damaged":
             self._damaged(str(message["ckpt"]), str(message["error"]))
         elif kind == "done":

@@ -58,6 +58,7 @@ class Progress:
     step_at: float = 0.0
     phase: str = "init"
     phase_at: float = 0.0
+    phase_budget: Optional[float] = None
     dt_ms: Deque[float] = field(default_factory=lambda: deque(maxlen=16))
     samples: int = 0
     data_epoch: int = 0
@@ -82,6 +83,7 @@ class View:
     step_age: float
     phase: str
     phase_age: float
+    phase_budget: Optional[float]
     dt_ms: Tuple[float, ...]
     samples: int
     data_epoch: int
@@ -142,6 +144,7 @@ class State:
                 max(0.0, now - progress.step_at),
                 progress.phase,
                 max(0.0, now - progress.phase_at),
+                progress.phase_budget,
                 tuple(progress.dt_ms),
                 progress.samples,
                 progress.data_epoch,
@@ -279,12 +282,13 @@ class State:
         with self._lock:
             self._soft_epochs = soft_epochs
 
-    def entered(self, phase: str) -> None:
-        """Note a phase that the process announced."""
+    def entered(self, phase: str, *, budget: Optional[float] = None) -> None:
+        """Note a phase that the process announced, and how many seconds it says that it may take."""
         with self._lock:
             changed = self._progress.phase not in (phase, "draining")
             if changed:
                 self._set_phase(phase)
+                self._progress.phase_budget = budget
         if changed:
             self.news()
 
@@ -361,3 +365,4 @@ class State:
 
     def _set_phase(self, phase: str) -> None:
         self._progress.phase, self._progress.phase_at = phase, self._clock()
+        self._progress.phase_budget = None

@@ -13,6 +13,7 @@ from trainer_operator.api.names import JANITOR_ROLE
 
 MAX_BEAT_BYTES = 64 * 1024
 _MAX_STEP = 2**53
+_MAX_COUNTER = 2**63
 
 
 class Exit(msgspec.Struct, frozen=True, gc=False):
@@ -68,12 +69,20 @@ class Beat(msgspec.Struct, frozen=True, rename="camel"):
     proc: str = "none"
     pid: int | None = None
     cpu_ticks: int | None = None
+    disk_wait: bool = False
+    rx: int | None = None
+    tx: int | None = None
+    gpu_busy: float | None = None
+    gpu_power: float | None = None
+    """Percent: the idlest GPU, and the hottest one's share of its limit; sent while a step is overdue."""
     exit: Exit | None = None
     prepared: int = 0
     step: int = 0
     step_age_ms: float = 0
     phase: str = "init"
     phase_age_ms: float = 0
+    phase_budget: float | None = None
+    """Seconds that the training code said this phase may take."""
     dt_ms: list[float] = []
     samples: int = 0
     data_epoch: int = 0
@@ -153,14 +162,18 @@ def problem(beat: Beat) -> str | None:
     for name, value in whole.items():
         if not 0 <= value <= _MAX_STEP:
             return f"{name} is {value}; allowed are 0 to 2^53"
-    if beat.cpu_ticks is not None and not 0 <= beat.cpu_ticks <= _MAX_STEP:
-        return f"cpuTicks is {beat.cpu_ticks}; allowed are 0 to 2^53"
+    for name, counter in (("cpuTicks", beat.cpu_ticks), ("rx", beat.rx), ("tx", beat.tx)):
+        if counter is not None and not 0 <= counter <= _MAX_COUNTER:
+            return f"{name} is {counter}; allowed are 0 to 2^63"
     if not 0 <= beat.port <= 65535:
         return f"port is {beat.port}; allowed are 0 to 65535"
     for name, number in (
         ("stepAgeMs", beat.step_age_ms),
         ("phaseAgeMs", beat.phase_age_ms),
         ("hold", beat.hold),
+        ("phaseBudget", beat.phase_budget or 0.0),
+        ("gpuBusy", beat.gpu_busy or 0.0),
+        ("gpuPower", beat.gpu_power or 0.0),
     ):
         if not math.isfinite(number) or number < 0:
             return f"{name} is {number}; it must be a finite number, 0 or more"

@@ -15,12 +15,8 @@ from typing import Any
 from runtime.clock import Clock
 from trainer_operator.api.names import JANITOR_ROLE
 from trainer_operator.topology.beat import Ack, Beat, DirectiveResult
+from trainer_operator.topology.evidence import UNKNOWN, Evidence, Meter
 from trainer_operator.topology.stepclock import HARD_FLOOR, StepClock
-
-TICKS_PER_SECOND = 100
-"""What agents count processor time in, as Linux reports it to programs."""
-MEASURABLE = 5.0
-"""Seconds over which the use of a processor can be told."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -66,8 +62,10 @@ class AgentView:
     results: Mapping[str, DirectiveResult]
     clock: StepClock | None = None
     """Durations of its steps; read only."""
-    cpu: float | None = None
-    """Cores used since its last step; None where that is not known."""
+    evidence: Evidence = UNKNOWN
+    """What it was seen to do since its last step."""
+    start: float | None = None
+    """Seconds that its last start from a checkpoint took; None before the first."""
     asked: Mapping[str, float] = field(default_factory=dict)
     """By id, for how many seconds a directive has been declared."""
 
@@ -106,16 +104,15 @@ class AgentView:
 class _Record:
     beat: Beat
     heard: float
+    meter: Meter
     boots: tuple[str, ...] = ()
     told: tuple[Any, ...] = ()
     results: dict[str, DirectiveResult] = field(default_factory=dict)
     clock: StepClock = field(default_factory=StepClock)
-    ticks: int | None = None
-    """Processor time at `ticks_at`, the first beat after its last step."""
-    ticks_at: float = 0.0
+    start: float | None = None
 
     def progress(self, beat: Beat, now: float) -> None:
-        """Take the durations of the steps that this beat brings, and mark the processor time at the last of them."""
+        """Take what this beat tells of steps, and of how long the process took to come to them."""
         before = self.beat
         steps = beat.step - before.step if beat.run == before.run else 0
         if steps > 0 and before.phase == beat.phase == "train":
@@ -130,15 +127,11 @@ class _Record:
             ):
                 self.clock.false_alarm()
             self.clock.add(durations)
-        if steps != 0 or self.ticks is None or beat.run != before.run:
-            self.ticks, self.ticks_at = beat.cpu_ticks, now
-
-    def cpu(self) -> float | None:
-        """Return the cores used since the last step; None when too little time has passed to tell."""
-        beat = self.beat
-        if self.ticks is None or beat.cpu_ticks is None or self.heard - self.ticks_at < MEASURABLE:
-            return None
-        return max(0.0, (beat.cpu_ticks - self.ticks) / TICKS_PER_SECOND / (self.heard - self.ticks_at))
+        is_start = before.phase == "init" and beat.phase in {"rendezvous", "train"} and beat.run == before.run
+        if is_start and before.step > 0:
+            entered = self.heard - before.phase_age_ms / 1000
+            self.start = max(0.0, now - beat.phase_age_ms / 1000 - entered)
+        self.meter.take(beat, now)
 
 
 @dataclass(slots=True)
@@ -230,7 +223,7 @@ class Members:
         self._agents += record is None
         if record is None or record.beat.boot != beat.boot:
             boots = () if record is None else (*record.boots, record.beat.boot)[-8:]
-            record = training.members[member] = _Record(beat, now, boots)
+            record = training.members[member] = _Record(beat, now, Meter(beat, now), boots)
         record.progress(beat, now)
         record.beat, record.heard = beat, now
         fresh = False
@@ -325,7 +318,8 @@ class Members:
                 now - record.heard + record.beat.step_age_ms / 1000,
                 dict(record.results),
                 record.clock,
-                record.cpu(),
+                record.meter.evidence(record.beat, record.heard),
+                record.start,
                 {key: now - at for key, at in training.asked.get(member, {}).items()},
             )
             for member, record in training.members.items()

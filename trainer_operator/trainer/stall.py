@@ -3,11 +3,11 @@
     step age ──soft──▶ Suspect: warn, look for evidence ──hard──▶ stacks of all members ──5 s──▶ a failure as any other
 
 The age comes from the training loop itself; a thread that beats proves nothing (SL5). The clock runs only while all
-members of an Active epoch are there and train; every other phase has a budget. With evidence (no processor time used,
-fewest steps done, everybody waiting) the hard threshold decides, without it twice as much (SL3).
+members of an Active epoch are there and train; every other phase has a budget. With two signs (topology/evidence.py's,
+fewest steps done, everybody waiting) the hard threshold decides, without them twice as much (SL3).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainer_operator.api.status import StallStatus
 from trainer_operator.topology.members import AgentView, MemberId
@@ -25,12 +25,14 @@ from trainer_operator.trainer.membership import (
 
 BUDGETS = {"init": 1800.0, "rendezvous": 600.0, "checkpoint": 900.0, "eval": 3600.0, "waiting_ps": 600.0}
 """Seconds that a phase may last; `train` has the step clock, `paused` and `draining` are ended by us."""
+DECLARABLE = {"eval", "checkpoint", "init", "rendezvous"}
+"""Phases whose budget the training code may declare instead."""
+LEAST_START = 300.0
+"""Seconds that every start may last, however short the last one of the same agent was."""
 COARSE = 1800.0
 """Seconds without a step when too few steps are known to judge by (AG5)."""
 DUMP_WAIT = 5.0
 """Seconds that stacks may take to arrive."""
-FLAT, BUSY = 0.05, 0.5
-"""Share of a core: below, a process does nothing; above, it may be computing or compiling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class Late:
     usual: float | None
     hard: bool
     startup: bool = False
+    signs: tuple[str, ...] = ()
 
     @property
     def message(self) -> str:
@@ -52,7 +55,8 @@ class Late:
         if beat.phase != "train":
             return f"{self.member} is in phase {beat.phase} for {self.age:.0f} s, at most {self.limit:.0f} s are allowed"
         usual = f", a usual step takes {self.usual:.2g} s" if self.usual is not None else ""
-        return f"{self.member} finished no step for {self.age:.0f} s after step {beat.step}{usual}"
+        said = "".join(f"; {sign}" for sign in self.signs)
+        return f"{self.member} finished no step for {self.age:.0f} s after step {beat.step}{usual}{said}"
 
 
 def judge(draft: Draft) -> Failure | None:
@@ -134,7 +138,7 @@ def _in_train(draft: Draft, member: MemberId, agent: AgentView) -> Late | None:
 
 
 def _in_phase(draft: Draft, member: MemberId, agent: AgentView) -> Late | None:
-    budget = BUDGETS.get(agent.beat.phase)
+    budget = _budget(agent)
     if budget is None:
         return None
     age = min(agent.age + agent.beat.phase_age_ms / 1000, draft.observed.calm_for)
@@ -144,6 +148,19 @@ def _in_phase(draft: Draft, member: MemberId, agent: AgentView) -> Late | None:
     return Late(
         member, agent, age, budget, None, hard=True, startup=agent.beat.phase in {"init", "rendezvous"}
     )
+
+
+def _budget(agent: AgentView) -> float | None:
+    """Return the seconds that its phase may last: as declared, else as the last start of the same agent teaches (SL1).
+
+    Only starts from a checkpoint teach, and only such a start is judged by them: another pod has another cache.
+    """
+    beat = agent.beat
+    if beat.phase_budget and beat.phase in DECLARABLE:
+        return beat.phase_budget
+    if beat.phase == "init" and beat.step > 0 and agent.start is not None:
+        return max(LEAST_START, 3 * agent.start)
+    return BUDGETS.get(beat.phase)
 
 
 def _warn(draft: Draft, late: list[Late]) -> None:
@@ -158,18 +175,21 @@ def _culprit(draft: Draft, hard: list[Late]) -> Late | None:
     """Choose who is to blame, if there is enough evidence: fewest steps, then least processor time (SL3, SL4)."""
     if not hard:
         return None
-    first = min(hard, key=lambda each: (each.agent.beat.step, each.agent.cpu or 0.0, each.member))
+    first = min(hard, key=lambda each: (each.agent.beat.step, each.agent.evidence.cpu or 0.0, each.member))
     if first.agent.beat.phase != "train":
         return first
     trainers = [member for member in members_of(draft) if member.role != "ps"]
-    signs = [
-        first.agent.cpu is not None and first.agent.cpu < FLAT,
-        any(each.agent.beat.step > first.agent.beat.step for each in hard),
-        len(hard) == len(trainers) > 1,  # everybody waits in the same collective
-    ]
-    contrary = first.agent.cpu is not None and first.agent.cpu > BUSY
-    enough = sum(signs) >= 2 and not contrary
-    return first if enough or first.age >= 2 * first.limit else None
+    seen = first.agent.evidence
+    signs = list(seen.signs)
+    if any(each.agent.beat.step > first.agent.beat.step for each in hard):
+        signs.append("others have finished more steps")
+    if len(hard) == len(trainers) > 1:
+        signs.append("all members wait")
+    if len(signs) >= 2 and not seen.contrary:
+        return replace(first, signs=tuple(signs))
+    if first.age < 2 * first.limit:
+        return None
+    return replace(first, signs=(*signs, *([seen.contrary] if seen.contrary else [])))
 
 
 def _stacks(draft: Draft) -> dict[MemberId, str]:

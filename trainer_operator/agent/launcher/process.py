@@ -156,15 +156,3 @@ def _reap_orphans() -> None:
             return
         if pid == 0:
             return
-
-
-def cpu_ticks(pid: Optional[int]) -> Optional[int]:
-    """Return the processor time of a process so far, in hundredths of a second; None if it can't be told (SL3)."""
-    if pid is None:
-        return None
-    try:
-        with open("/proc/%d/stat" % pid, "rb") as source:
-            fields = source.read().rpartition(b")")[2].split()
-        return int(fields[11]) + int(fields[12])
-    except (OSError, ValueError, IndexError):
-        return None

@@ -133,6 +133,7 @@ class Job:
         self._distrusted: List[str] = []
         self._spool_dir = get("TRAINER_SPOOL_DIR") or ""
         self._cache_dir = get("TRAINER_CACHE_DIR") or ""
+        self._peers_file = get("TRAINER_PEERS_FILE") or ""
         self._told = threading.Condition()
         self._order: Optional[_Order] = None
         self._asked = self.restore_step
@@ -194,11 +195,14 @@ class Job:
         self._flush()
         self._send({"t": "epoch", "n": n, "metrics": dict(metrics or {})})
 
-    def phase(self, name: str) -> None:
-        """Say what the process does now: init, rendezvous, train, eval, ...; stall clocks depend on it (SL1)."""
+    def phase(self, name: str, budget: Optional[float] = None) -> None:
+        """Say what the process does now: init, rendezvous, train, eval, ...; stall clocks depend on it (SL1).
+
+        `budget`: the seconds that it may take, where that is not what the phase usually may; not for `train`.
+        """
         self._flush(wait=True)  # whoever hears of the phase shall know the step
         self._phase, self._step_at = name, None
-        self._send({"t": "phase", "name": name})
+        self._send({"t": "phase", "name": name, **({} if budget is None else {"budget": budget})})
 
     def done(self) -> None:
         """Say that training is finished; the process shall exit with 0 afterwards."""
@@ -414,20 +418,17 @@ class Job:
         return self._open_home()
 
     def _from_store(self, ckpt: str) -> Restored:
-        store, index, backends = _agent_part("store"), _agent_part("index"), _agent_part("backends")
+        index, backends = _agent_part("index"), _agent_part("backends")
         try:
-            home = _agent_part("chunkcache").cached(self._home(), self._cache_dir)
-            where = store.CheckpointDir(home, ckpt)
-            decision = index.check_restorable(where, None)
-            servers = len(self.servers)
-            if self.role == "ps" and servers != len(decision.shards):
-                shards = len(decision.shards)
-                raise RestoreFailed(
-                    "checkpoint %s has %d shards, one of each server; there are %d now"
-                    % (ckpt, shards, servers)
-                )
-            shard = index.shard_for(decision.shards, role=self.role, rank=self.rank)
-            found, data = index.read_shard(where, shard)
+            reading = _agent_part("restoring").read(
+                self._home(),
+                ckpt,
+                cache_folder=self._cache_dir,
+                peers_file=self._peers_file,
+                role=self.role,
+                rank=self.rank,
+                servers=len(self.servers),
+            )
         except index.NotRestorable as error:
             self._send(
                 {"t": "damaged", "ckpt": ckpt, "error": str(error)[:1024]}
@@ -435,6 +436,8 @@ class Job:
             raise RestoreFailed("checkpoint %s: %s" % (ckpt, error)) from error
         except backends.StoreError as error:
             raise RestoreFailed("checkpoint %s: %s" % (ckpt, error)) from error
+        self._send({"t": "restored", **reading.told})
+        found, data = reading.index, reading.data
         layout = _agent_part("layout").layout_of(found.tensors)
         problem = _agent_part("layout").difference(layout, self._layout)
         if problem:

@@ -28,8 +28,13 @@ def state():
     return State(lambda: 100.0)
 
 
+SEEN = {"cpuTicks": 7, "diskWait": True, "rx": 2**40, "tx": 5, "gpuBusy": 100.0, "gpuPower": 31.5}
+
+
 def beat_of(state, **more):
-    return beats.build(SETTINGS, state.view(), boot="b00t", have=[20, 40], **{"hold": 2.0, **more})
+    return beats.build(
+        SETTINGS, state.view(), boot="b00t", have=[20, 40], **{"hold": 2.0, "seen": SEEN, **more}
+    )
 
 
 def test_the_operator_decodes_what_the_agent_says(state):
@@ -53,6 +58,12 @@ def test_the_operator_decodes_what_the_agent_says(state):
     assert decoded.acks[0].copy == 1
     assert decoded.results[0].value == {"port": 31000}
     assert decoded.have == [20, 40]
+    assert (decoded.cpu_ticks, decoded.disk_wait, decoded.rx, decoded.tx) == (7, True, 2**40, 5)
+    assert (decoded.gpu_busy, decoded.gpu_power, decoded.phase_budget) == (100.0, 31.5, None)
+    state.entered("eval", budget=90.0)
+    assert operator_side.decode(beats.encode(beat_of(state))).phase_budget == 90.0
+    state.entered("train")
+    assert operator_side.decode(beats.encode(beat_of(state))).phase_budget is None
     assert decoded.exit is None
     state.exited(137, 9, fingerprint=None, tail="x" * 5000)
     ended = operator_side.decode(beats.encode(beat_of(state))).exit

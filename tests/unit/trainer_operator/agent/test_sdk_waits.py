@@ -209,3 +209,12 @@ def test_a_checkpoint_at_a_later_step_lifts_a_pause(agent, connect):
     thread.join(60)
     assert not thread.is_alive()
     assert job.should_checkpoint(60)
+
+
+def test_a_phase_is_told_with_the_time_that_it_may_take(agent, connect):
+    """AG4, SL1: only where the training code knows it."""
+    job = connect()
+    job.phase("eval", budget=90)
+    assert agent.wait(t="phase", name="eval")["budget"] == 90
+    job.phase("train")
+    assert "budget" not in agent.wait(t="phase", name="train")

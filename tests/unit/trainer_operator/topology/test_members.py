@@ -127,6 +127,22 @@ def test_a_view_tells_how_the_process_is(members, changes, running, done, crashe
     assert (view.running, view.done, view.crashed) == (running, done, crashed)
 
 
+def test_the_length_of_a_start_from_a_checkpoint_is_remembered(members, clock):
+    """SL1: from the process's start to its first step; a start from nothing teaches nothing."""
+    members.accept(beat(run=1, seq=1, phase="init", phase_age_ms=1000))
+    clock.advance(50)
+    members.accept(beat(run=1, seq=2, phase="train", step=1))
+    assert members.view(UID)[WORKER].start is None
+    members.accept(beat(run=2, seq=3, phase="init", phase_age_ms=2000, step=1))
+    clock.advance(20)
+    members.accept(beat(run=2, seq=4, phase="init", phase_age_ms=22_000, step=1))
+    clock.advance(10)
+    members.accept(beat(run=2, seq=5, phase="train", phase_age_ms=1000, step=2))
+    assert members.view(UID)[WORKER].start == pytest.approx(31.0)
+    members.accept(beat(run=3, seq=6, phase="init", step=2))
+    assert members.view(UID)[WORKER].start == pytest.approx(31.0)
+
+
 # -- intervals and grace
 
 

@@ -8,6 +8,7 @@ from simulation.cluster import START, trainer
 from simulation.views import OTHER, SERVER, WORKER, active, beat, observed, pod, with_status
 from trainer_operator.api.status import Phase, ServerPhase, StallStatus
 from trainer_operator.topology.beat import DirectiveResult
+from trainer_operator.topology.evidence import Evidence
 from trainer_operator.topology.members import AgentView
 from trainer_operator.topology.stepclock import StepClock
 from trainer_operator.trainer.decide import decide
@@ -21,10 +22,23 @@ def clock(usual=1.0):
     return made
 
 
-def late(member=WORKER, *, age, step=100, cpu=None, usual=1.0, results=None, fresh=0.5, **changes):
+def late(
+    member=WORKER,
+    *,
+    age,
+    step=100,
+    cpu=None,
+    seen=None,
+    usual=1.0,
+    results=None,
+    fresh=0.5,
+    start=None,
+    **changes,
+):
     """An agent that beats, but whose last step is `age` seconds old."""
     view = beat(member, step=step, run=1, **changes)
-    return AgentView(view, fresh, age, results or {}, clock(usual) if usual else None, cpu)
+    evidence = seen or Evidence(cpu=cpu)
+    return AgentView(view, fresh, age, results or {}, clock(usual) if usual else None, evidence, start)
 
 
 def seen(*agents, servers=0, status=None, seconds=0.0, **changes):
@@ -73,6 +87,11 @@ def test_a_suspicion_is_told_once_and_ends_with_the_next_step():
         (both(121, cpu=0.9), True),
         ((late(age=61, step=99, cpu=0.01), late(OTHER, age=61, step=100)), True),
         ((late(age=61, cpu=0.0), late(OTHER, age=1)), False),
+        (both(61, seen=Evidence(cpu=1.0, gpu_busy=100, gpu_power=30)), True),
+        (both(61, seen=Evidence(network=500.0)), True),
+        (both(61, seen=Evidence(cpu=0.0, network=500.0, disk_wait=True)), False),
+        (both(61, seen=Evidence(cpu=0.0, gpu_busy=100, gpu_power=80)), False),
+        ((late(age=61, seen=Evidence(cpu=0.0, network=500.0)), late(OTHER, age=1)), True),
     ],
     ids=[
         "no processor time, all wait",
@@ -82,6 +101,11 @@ def test_a_suspicion_is_told_once_and_ends_with_the_next_step():
         "twice as long, busy",
         "fewest steps",
         "the others go on",
+        "GPUs spin, all wait",
+        "quiet network, all wait",
+        "waits for a disk",
+        "GPUs compute",
+        "idle and quiet alone",
     ],
 )
 def test_two_signs_are_enough_at_the_hard_threshold_else_twice_as_long(agents, acts):
@@ -94,6 +118,17 @@ def test_fewest_steps_done_is_to_blame():
     decision = decide(seen(late(age=70, step=100, cpu=0.0), late(OTHER, age=70, step=99, cpu=0.0)))
     assert decision.status.stall.member == "worker-1"
     assert "finished no step for 70 s after step 99, a usual step takes 1 s" in decision.status.stall.message
+
+
+def test_the_reason_tells_the_evidence():
+    """SL3, EV1: who reads it knows why the operator acted."""
+    stuck = Evidence(cpu=0.0, network=200.0, gpu_busy=100, gpu_power=31)
+    message = decide(seen(*both(61, seen=stuck))).status.stall.message
+    assert message.endswith(
+        "; it uses no processor time; its network is quiet; its GPUs are busy at 31 % of their power; all members wait"
+    )
+    alone = decide(seen(late(age=121, cpu=0.9), late(OTHER, age=1))).status.stall.message
+    assert alone.endswith("a usual step takes 1 s; it uses a processor")
 
 
 def test_stacks_of_all_are_collected_before_anything_is_restarted():
@@ -157,6 +192,29 @@ def test_other_phases_have_budgets(phase, age, failed):
     if status.stall is not None:
         status = decide(seen(*agents, status=status, seconds=6)).status
     assert (status.recovery.reason if status.recovery is not None else None) == failed
+
+
+@pytest.mark.parametrize(
+    ("phase", "told", "age", "fails"),
+    [
+        ("eval", {"phase_budget": 100.0}, 120, True),
+        ("eval", {"phase_budget": 7200.0}, 3700, False),
+        ("waiting_ps", {"phase_budget": 7200.0}, 700, True),
+        ("init", {"start": 200.0}, 590, False),
+        ("init", {"start": 200.0}, 610, True),
+        ("init", {"start": 900.0}, 2600, False),
+        ("init", {"start": 2.0}, 290, False),
+        ("init", {"start": 2.0}, 310, True),
+        ("init", {"start": 2.0, "step": 0}, 1700, False),
+    ],
+)
+def test_a_budget_is_what_was_declared_or_what_the_last_start_teaches(phase, told, age, fails):
+    """SL1: three times the last start from a checkpoint; a start from nothing teaches and is taught nothing."""
+    agents = [
+        late(member, age=0, phase=phase, phase_age_ms=age * 1000, fresh=0, **told)
+        for member in (WORKER, OTHER)
+    ]
+    assert (decide(seen(*agents)).status.stall is not None) is fails
 
 
 def test_without_steps_to_judge_by_only_half_an_hour_is_too_long():
