@@ -13,6 +13,7 @@ from benchmarks.stock.arm import Arm
 from benchmarks.stock.scenario import Group
 from benchmarks.stock.scenarios import failures
 from benchmarks.stock.scenarios.idle import Idle
+from benchmarks.stock.scenarios.resume import Resume
 from benchmarks.stock.scenarios.scale import Scale
 from benchmarks.stock.scenarios.storm import Storm
 from benchmarks.stock.scenarios.underload import UnderLoad
@@ -109,6 +110,10 @@ _STARTS = {
     "raw": "there is nothing to start",
     **dict.fromkeys(_LIMITED, "as the tuned one, but for its limits"),
 }
+_NO_CHECKPOINTS = {
+    "ours-clamped": "restores ask the API server for nothing",
+    **dict.fromkeys(("stock-tuned", "v2-tuned", "raw", "stock-defaults", "v2-defaults"), "not offered"),
+}
 _UNTUNED = ("ours-clamped", "stock-defaults", "v2-defaults")
 
 QUICK = Plan(
@@ -129,6 +134,7 @@ FULL = Plan(
         Group("underload-1000", (UnderLoad(1000, failures=50),), {**_NOBODY, **_LIMITED}, repetitions=1),
         *(Group(f"scale-{pods}", (Scale(pods),), _STARTS, repetitions=1) for pods in (100, 1000, 10_000)),
         *failures.full(),
+        Group("resume", (Resume(),), _NO_CHECKPOINTS, repetitions=3),
     ),
     repetitions=5,
 )

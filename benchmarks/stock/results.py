@@ -147,6 +147,10 @@ def claims(found: Document) -> list[Ratio]:
             "stock-tuned",
             at_most=0.1,
         )
+    full = figures(found, "resume", "ours", "full_seconds")
+    if incremental := figures(found, "resume", "ours", "incremental_seconds"):
+        times = statistics.median(full) / statistics.median(incremental)
+        ratios.append(Ratio("full recovery over incremental, resume", times, at_least=4))
     if "pod-failed" in names:
         compare(
             "time to replace a failed pod against tuned training-operator",
