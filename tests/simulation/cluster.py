@@ -14,7 +14,7 @@ from trainer_operator.images import EntryPoint
 from trainer_operator.topology.beat import Beat, DirectiveResult, Exit
 from trainer_operator.topology.members import AgentView, Directive, MemberId
 from trainer_operator.trainer.decide import Decision, decide
-from trainer_operator.trainer.draft import CreateCheckpoint, CreatePod, DeletePod, MarkCorrupt
+from trainer_operator.trainer.draft import CreateCheckpoint, CreatePod, DeletePod, MarkCorrupt, PinCheckpoint
 from trainer_operator.trainer.serving import at_work, serving_members, shard_of, standbys
 from trainer_operator.trainer.views import CheckpointView, NodeView, Observed, PodView, Settings
 
@@ -139,6 +139,9 @@ class Cluster:
                         self.checkpoints[name] = CheckpointView(
                             name, "", 0, "Pending", "Unknown", str(reason), sequence=int(name[-5:])
                         )
+                case PinCheckpoint(name, pin):
+                    found = self.checkpoints[name]
+                    self.checkpoints[name] = replace(found, pins=(*found.pins, pin))
                 case MarkCorrupt(name):
                     self.checkpoints[name] = replace(self.checkpoints[name], health="Corrupt")
                 case _:

@@ -162,6 +162,9 @@ class Agent:
     paused: bool = False
     soft: bool = False
     pause_at: int | None = None
+    reads: str = ""
+    """Id of the checkpoint that its process has not read in full yet."""
+    reads_for: int = 0
     acks: list[Ack] = field(default_factory=list)
     results: dict[str, DirectiveResult] = field(default_factory=dict)
 
@@ -203,8 +206,10 @@ class Agent:
 class Training:
     """What agents and their processes do, and the checkpoint store; it outlives every operator."""
 
-    def __init__(self, *, epochs, soft=False):
+    def __init__(self, *, epochs, soft=False, reading=0):
         self.soft = soft
+        self.reading = reading
+        """Seconds for which a process reads the checkpoint that it starts from."""
         self.agents: dict[str, Agent] = {}
         self.store: dict[str, str] = {}
         self.told: dict[str, set[str]] = {}
@@ -289,9 +294,9 @@ class Training:
                 agent.epoch, agent.ps_epoch, agent.world = args["epoch"], args["psEpoch"], args["world"]
                 agent.step = args["restoreStep"]
                 restore = args["restore"]
-                assert restore is None or self.store.get(restore["ckpt"]) == "commit", (
-                    "restored what is not there"
-                )
+                if restore is not None:
+                    agent.reads, agent.reads_for = restore["ckpt"], self.reading
+                    self._read(agent)
             case "Checkpoint":
                 if agent.target is not None and agent.target["ckpt"] == args["ckpt"]:
                     return "" if any(ack.ckpt == args["ckpt"] for ack in agent.acks) else None
@@ -366,8 +371,21 @@ class Training:
                 for copy in target["copies"]
             ]
 
+    def _read(self, agent):
+        """Read on in the checkpoint that the process starts from; it must stay until all of it is read (IV12)."""
+        if agent.proc != "running" or not agent.reads:
+            return
+        assert self.store.get(agent.reads) == "commit", "restored what is not there"
+        assert agent.reads not in self.collected, "what is read was collected"
+        agent.phase = "rendezvous" if agent.reads_for else "train"
+        if not agent.reads_for:
+            agent.reads = ""
+        agent.reads_for -= 1
+
     def train(self):
         """All processes of the newest epoch take one step together, or none does."""
+        for agent in self.agents.values():
+            self._read(agent)
         running = [agent for agent in self.agents.values() if agent.proc == "running"]
         epoch = max((agent.epoch for agent in running), default=0)
         group = [agent for agent in running if agent.epoch == epoch and agent.phase != "rendezvous"]
@@ -390,8 +408,8 @@ class Training:
 class World(Training):
     """The API server, two nodes, and whatever runs on them."""
 
-    def __init__(self, *, epochs=2, soft=False, **topology):
-        super().__init__(epochs=epochs, soft=soft)
+    def __init__(self, *, epochs=2, soft=False, reading=0, **topology):
+        super().__init__(epochs=epochs, soft=soft, reading=reading)
         self.clock = SimClock()
         self.api = Api(self.clock)
         self.pod_names: list[str] = []
@@ -428,6 +446,12 @@ class World(Training):
     def scale(self, workers):
         found = self.api.log.get(TRAINERS, KEY)
         self.edit(topology={**found["spec"]["topology"], "workers": workers})
+
+    def discard(self, checkpoint):
+        """Say of a checkpoint that nothing shall be restored from it, as a user does; of None nothing."""
+        if checkpoint is not None:
+            spec = {**checkpoint["spec"], "discard": True}
+            self.api.log.put(CHECKPOINTS, {**checkpoint, "spec": spec})
 
     def checkpoints(self):
         return self.api.log.objects(CHECKPOINTS)

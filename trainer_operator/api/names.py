@@ -24,6 +24,7 @@ IMPORT_ANNOTATION = f"{LABEL_PREFIX}import"
 IMPORT_FAILED = "failed: "
 """How the annotation begins then."""
 
+_RESTORE_PIN = re.compile(r"restore/(\d{1,18})(?:\.(\d{1,18}))?")
 _LABEL = re.compile(DNS_LABEL)
 
 
@@ -41,6 +42,17 @@ def claim_name(trainer: str, role: str, index: int, attempt: int = 0) -> str:
 def checkpoint_name(trainer: str, checkpoint_id: str) -> str:
     """Name the Checkpoint object of a checkpoint in the store."""
     return f"{trainer}-{checkpoint_id}"
+
+
+def restore_pin(epoch: int, ps_epoch: int = 0) -> str:
+    """Name the pin on what a membership epoch starts from; with servers it is that of a parameter-server epoch (RS4)."""
+    return f"restore/{epoch}.{ps_epoch}" if ps_epoch else f"restore/{epoch}"
+
+
+def restoring_epoch(pin: str) -> tuple[int, int] | None:
+    """Return the epoch and parameter-server epoch that a pin names; None when it is no restore's."""
+    found = _RESTORE_PIN.fullmatch(pin)
+    return (int(found[1]), int(found[2] or 0)) if found is not None else None
 
 
 def pod_labels(trainer: str, role: str, index: int, attempt: int = 0, *, epoch: int = 0) -> dict[str, str]:

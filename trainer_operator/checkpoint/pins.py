@@ -1,12 +1,18 @@
-"""Which checkpoint a new one builds on, and how long that one is kept for it (CS1, GC2, GC3, FZ4). Pure.
+"""Which checkpoint a new one builds on, and how long one is kept for its readers (CS1, GC2, GC3, RS4, FZ4). Pure.
 
-A pin is the name of the Checkpoint that is being saved, in the status of its base; pins and the mark for collection are
-in one object, so the API server's compare-and-swap lets only one of them in. The pin is there before any agent hears
-of the base, and goes once the object that it names shows an outcome: Committed, or given up.
+A pin is in the status of what is read; pins and the mark for collection are in one object, so the API server's
+compare-and-swap lets only one of them in. It is there before any agent hears of what it shall read.
+
+    <name of a Checkpoint>     it is being saved with this one as base; until it shows an outcome
+    restore/<epoch>            that epoch starts from this one; until all its members train
+    restore/<epoch>.<ps>       the same with parameter servers; until the next one of them, since a worker that comes
+                               back within it is started in the same way
 """
 
 from collections.abc import Iterable
 
+from trainer_operator.api.names import restoring_epoch
+from trainer_operator.api.status import TERMINAL, MembershipPhase, Phase, TrainerStatus
 from trainer_operator.checkpoint.retention import Kept
 
 OVER = frozenset({"Committed", "GarbageCollected"})
@@ -29,10 +35,23 @@ def choose_base(siblings: Iterable[Kept], *, name: str, shards: int, store_id: s
     return newest if newest.id and (newest.shards, newest.store_id) == (shards, store_id) else None
 
 
-def still_pinned(pins: Iterable[str], siblings: Iterable[Kept]) -> list[str]:
-    """Return the pins whose holders have no outcome yet; one whose object is gone will never be committed (GC3)."""
+def still_pinned(pins: Iterable[str], siblings: Iterable[Kept], trainer: TrainerStatus) -> list[str]:
+    """Return the pins whose holders are not over; an object that is gone will never be committed (GC3)."""
     waiting = {c.name for c in siblings if c.state not in OVER}
-    return [pin for pin in pins if pin in waiting]
+    return [pin for pin in pins if (is_restoring(pin, trainer) if restoring_epoch(pin) else pin in waiting)]
+
+
+def is_restoring(pin: str, trainer: TrainerStatus) -> bool:
+    """Whether the epoch that a pin names may still read.
+
+    A Trainer that is older than the pin, as a cache may show it, has a lower epoch, so nothing is dropped too early.
+    """
+    membership, named = trainer.membership, restoring_epoch(pin)
+    current = (membership.epoch, membership.ps_epoch)
+    if named is None or trainer.phase in TERMINAL or named < current:
+        return False
+    has_started = membership.phase is MembershipPhase.ACTIVE and trainer.phase is Phase.RUNNING
+    return named > current or bool(membership.ps_epoch) or not has_started
 
 
 def is_pinned(siblings: Iterable[Kept], *, base: str, holder: str) -> bool:

@@ -23,6 +23,8 @@ from trainer_operator.topology.beat import janitor_of
 from trainer_operator.topology.members import JANITOR, Directive, MemberId, Members
 
 RECHECK = 1.0
+WHILE_PINNED = 10.0
+"""Seconds until we look whether a restore is over; nothing else would tell us of it."""
 
 
 class CheckpointReconciler:
@@ -88,7 +90,9 @@ class CheckpointReconciler:
             await self._objects.forget_old(trainer)
         at_work = move.order is not Order.NOTHING and (view.rests or view.executor() is not None)
         working = checkpoint.status.state in OPEN or at_work
-        return Result(requeue_after=RECHECK) if working else None
+        if working:
+            return Result(requeue_after=RECHECK)
+        return Result(requeue_after=WHILE_PINNED) if view.is_starting(checkpoint.status) else None
 
     def _trainer_of(self, checkpoint: Checkpoint) -> Trainer | None:
         reference = checkpoint.spec.trainer_ref

@@ -20,8 +20,6 @@ class Kept:
     hold: bool = False
     discard: bool = False
     """The user went back behind it: it counts for nothing any more."""
-    in_use: bool = False
-    """A restore or an epoch in preparation reads it."""
     store_id: str = ""
     """Store that it lies in, once it is committed (CK7)."""
     id: str = ""
@@ -29,15 +27,15 @@ class Kept:
     base: str = ""
     """Id of the checkpoint whose unchanged data it reuses."""
     pins: tuple[str, ...] = ()
-    """Names of checkpoints that are being saved with this one as base (GC2)."""
+    """Who reads it: checkpoints that are being saved with it as base, and restores (GC2, RS4)."""
     marked: bool = False
     """It was chosen for collection: nobody may rely on it any more."""
     aborted: str = ""
     """Why it was given up, if it was."""
 
 
-def read_kept(obj: Mapping[str, Any], status: Mapping[str, Any], *, restored: str) -> Kept:
-    """Return what retention needs of a Checkpoint object; `restored` is the id that the Trainer restores from."""
+def read_kept(obj: Mapping[str, Any], status: Mapping[str, Any]) -> Kept:
+    """Return what retention needs of a Checkpoint object with this status."""
     name, spec = obj["metadata"]["name"], obj.get("spec") or {}
     digits = name.rpartition("-c")[2]
     reasons = [c.get("reason") for c in status.get("conditions") or () if c.get("type") == "Aborted"]
@@ -49,7 +47,6 @@ def read_kept(obj: Mapping[str, Any], status: Mapping[str, Any], *, restored: st
         health=status.get("health") or "",
         hold=bool(spec.get("hold")),
         discard=bool(spec.get("discard")),
-        in_use=bool(restored) and status.get("id") == restored,
         store_id=status.get("storeId") or "",
         id=status.get("id") or "",
         shards=status.get("shards") or 0,
@@ -63,8 +60,8 @@ def read_kept(obj: Mapping[str, Any], status: Mapping[str, Any], *, restored: st
 def to_retire(checkpoints: Iterable[Kept], max_retention: int) -> set[str]:
     """Return the names of Committed checkpoints beyond `max_retention`.
 
-    Guarantees: never the newest, never the newest that is not Corrupt, never a held or pinned one or one in use; only
-    healthy ones that stay count against the limit (GC1, IV6). What the user discarded goes whatever else there is.
+    Guarantees: never the newest, never the newest that is not Corrupt, never a held or pinned one; only healthy ones that
+    stay count against the limit (GC1, IV6). What the user discarded goes whatever else there is.
     """
     everything = [c for c in checkpoints if c.state == "Committed" and not c.marked]
     committed = sorted(
@@ -75,7 +72,7 @@ def to_retire(checkpoints: Iterable[Kept], max_retention: int) -> set[str]:
     oldest_kept = min((c.step for c in sound[:max_retention]), default=0)
     surplus = [c for c in committed if c.name not in kept and (c.health != "Corrupt" or c.step < oldest_kept)]
     discarded = [c for c in everything if c.discard]
-    return {c.name for c in [*surplus, *discarded] if not c.hold and not c.in_use and not c.pins}
+    return {c.name for c in [*surplus, *discarded] if not c.hold and not c.pins}
 
 
 def to_forget(checkpoints: Iterable[Kept]) -> set[str]:

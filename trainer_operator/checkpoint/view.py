@@ -11,6 +11,7 @@ from datetime import datetime
 from runtime.conditions import set_condition
 from trainer_operator.api.checkpoint import Checkpoint, CheckpointState, CheckpointStatus
 from trainer_operator.api.meta import Condition
+from trainer_operator.api.names import restoring_epoch
 from trainer_operator.api.status import AT_REST, TERMINAL, MembershipPhase, ServerPhase
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.checkpoint import orders
@@ -175,6 +176,11 @@ class View:
         """Whether no member will come by itself."""
         return self.trainer.status.phase in AT_REST
 
+    def is_starting(self, status: CheckpointStatus) -> bool:
+        """Whether it is pinned for a restore that ends without an event; with servers the next epoch is one."""
+        pinned = any(restoring_epoch(pin) for pin in status.pins)
+        return pinned and not self.rests and not self.trainer.status.membership.ps_epoch
+
     def executor(self) -> MemberId | None:
         """Return whose agent touches the store."""
         return choose_executor(self._agents, rests=self.rests, led_for=self._members.led_for)
@@ -233,7 +239,7 @@ class View:
             status.staging_started_at = now
 
     def _pins(self) -> list[str]:
-        return still_pinned(self.checkpoint.status.pins, self._siblings)
+        return still_pinned(self.checkpoint.status.pins, self._siblings, self.trainer.status)
 
     def _last_committed(self) -> int:
         counting = [c.step for c in self._siblings if c.state == "Committed" and not c.discard]

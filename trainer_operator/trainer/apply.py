@@ -34,6 +34,7 @@ from trainer_operator.trainer.draft import (
     EmitEvent,
     ForceDeletePod,
     MarkCorrupt,
+    PinCheckpoint,
     TaintNode,
 )
 from trainer_operator.trainer.noderecovery import NodeRecovery
@@ -131,6 +132,8 @@ class Applier:
                     await _try(errors, self._create_checkpoint(trainer, action))
                 case MarkCorrupt():
                     await _try(errors, self._mark_corrupt(trainer, action))
+                case PinCheckpoint():
+                    await _try(errors, self._pin(trainer, action))
                 case _:
                     pass
         if creates:
@@ -247,6 +250,20 @@ class Applier:
             )
         except NotFound:
             return
+
+    async def _pin(self, trainer: Trainer, action: PinCheckpoint) -> None:
+        """Pin a checkpoint that is committed and not marked (GC2); of any other one the next pass takes notice."""
+        try:
+            found = await self._client.get(CHECKPOINTS, action.name, trainer.metadata.namespace)
+        except NotFound:
+            return
+        status = found.get("status") or {}
+        pins = list(status.get("pins") or ())
+        if status.get("state") != "Committed" or status.get("markedAt") or action.pin in pins:
+            return
+        body = {**found, "apiVersion": API_VERSION, "kind": "Checkpoint"}
+        body["status"] = {**status, "pins": [*pins, action.pin]}
+        await self._client.replace(CHECKPOINTS, body, subresource="status")
 
     async def _delete_trainer(self, trainer: Trainer) -> None:
         try:

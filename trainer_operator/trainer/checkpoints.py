@@ -17,9 +17,9 @@ from trainer_operator.trainer.membership import (
     has_servers,
     live,
     members_of,
-    newest_committed,
     standbys,
 )
+from trainer_operator.trainer.restore import newest_committed
 
 FAILED_ATTEMPT_DELAY = 30.0
 

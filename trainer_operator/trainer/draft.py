@@ -93,6 +93,14 @@ class MarkCorrupt:
 
 
 @dataclass(frozen=True, slots=True)
+class PinCheckpoint:
+    """Keep a checkpoint from being collected while an epoch starts from it (RS4)."""
+
+    name: str
+    pin: str
+
+
+@dataclass(frozen=True, slots=True)
 class EmitEvent:
     """Record an Event on the Trainer."""
 
@@ -119,6 +127,7 @@ Action = (
     | DeleteClaim
     | CreateCheckpoint
     | MarkCorrupt
+    | PinCheckpoint
     | EmitEvent
     | CloseAgents
     | DeleteTrainer

@@ -17,7 +17,8 @@ from trainer_operator.trainer import serving
 from trainer_operator.trainer.draft import Draft, MarkCorrupt
 from trainer_operator.trainer.failures import Failure, current_agent, lost_window
 from trainer_operator.trainer.ranges import format_members, parse_members
-from trainer_operator.trainer.views import CheckpointView, Observed
+from trainer_operator.trainer.restore import has_pinned, newest_committed
+from trainer_operator.trainer.views import Observed
 
 PREPARING = MembershipPhase.PREPARING
 ACTIVE = MembershipPhase.ACTIVE
@@ -274,6 +275,9 @@ def _prepare(draft: Draft, desired: frozenset[MemberId]) -> None:
     chosen = forming(draft, membership.since)
     if members_of(draft) != (chosen or desired):  # nobody trains yet, so the set may still change
         membership.members = format_members(chosen or desired)
+    source = newest_committed(draft.observed.checkpoints)
+    planned = membership.ps_epoch + 1 if has_servers(draft.observed.trainer) else 0
+    is_pinned = has_pinned(draft, source, ps_epoch=planned)  # while members come, so that nobody waits for it
     if chosen is None:
         return
     for member in chosen - standbys(draft):
@@ -287,8 +291,9 @@ def _prepare(draft: Draft, desired: frozenset[MemberId]) -> None:
     undecided = [c for c in draft.observed.checkpoints if c.open and c.state == "Staging"]
     if undecided and not draft.passed(membership.since, 30.0):
         return
+    if not is_pinned:
+        return
     reached = last_step(draft)
-    source = newest_committed(draft.observed.checkpoints)
     step = source.step if source is not None else 0
     membership.phase = ACTIVE
     membership.since = draft.observed.now
@@ -331,10 +336,12 @@ def _recover_servers(draft: Draft) -> None:
         return
     if _still_training(draft) and not draft.passed(membership.since, WAIT_FOR_WORKERS):
         return
-    reached = last_step(draft)
     common = set.intersection(*offers) if offers else {0}
     step = max(common, default=0)
     from_store = committed is not None and committed.step == step
+    if from_store and not has_pinned(draft, committed, ps_epoch=membership.ps_epoch):
+        return
+    reached = last_step(draft)
     membership.restore_step = step
     membership.restore_from = committed.id if committed is not None and from_store else ""
     membership.ps_phase = SERVING
@@ -380,12 +387,6 @@ def restore_failed(draft: Draft, results: dict[MemberId, str]) -> None:
     draft.actions.append(MarkCorrupt(name, f"{member}: {message}"))
     draft.event("RestoreFailed", f"checkpoint {name} cannot be restored by {member}: {message}", warning=True)
     next_epoch(draft, members_of(draft), "RestoreFailed")
-
-
-def newest_committed(checkpoints: tuple[CheckpointView, ...]) -> CheckpointView | None:
-    """Return the newest checkpoint that counts and is not known to be damaged (CK1, RS1)."""
-    good = [c for c in checkpoints if c.state == "Committed" and c.health != "Corrupt" and not c.discard]
-    return max(good, key=lambda c: (c.step, c.sequence), default=None)
 
 
 def _roll_back(draft: Draft, before: int, step: int) -> str:

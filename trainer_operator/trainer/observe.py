@@ -92,6 +92,8 @@ def checkpoint_view(obj: Mapping[str, Any]) -> CheckpointView:
         health=status.get("health") or "Unknown",
         reason=(obj.get("spec") or {}).get("reason") or "",
         discard=bool((obj.get("spec") or {}).get("discard")),
+        pins=tuple(status.get("pins") or ()),
+        marked=bool(status.get("markedAt")),
         abort_reason=str((abort or {}).get("reason") or ""),
         abort_message=str((abort or {}).get("message") or ""),
         sequence=int(digits) if digits.isdecimal() else 0,

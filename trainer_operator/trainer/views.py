@@ -75,6 +75,10 @@ class CheckpointView:
     """Once it is committed: how long that took."""
     discard: bool = False
     """The user went back behind it."""
+    pins: tuple[str, ...] = ()
+    """Who reads it."""
+    marked: bool = False
+    """It was chosen for collection."""
     abort_reason: str = ""
     abort_message: str = ""
 

@@ -20,7 +20,7 @@ def checkpoints(draw):
             state=draw(st.sampled_from(STATES)),
             health=draw(st.sampled_from(HEALTHS)),
             hold=draw(st.booleans()),
-            in_use=draw(st.booleans()),
+            pins=draw(st.sampled_from([(), ("restore/1",)])),
         )
         for number in range(count)
     ]
@@ -60,13 +60,13 @@ def test_as_many_sound_ones_stay_as_are_wanted(found, retention):
 
 
 @given(checkpoints(), RETENTION)
-def test_only_committed_ones_go_and_none_that_is_held_or_in_use(found, retention):
-    """GC1, RS4, FC01."""
+def test_only_committed_ones_go_and_none_that_is_held_or_pinned(found, retention):
+    """GC1, GC2, RS4, FC01."""
     by_name = {c.name: c for c in found}
     for name in to_retire(found, retention):
         assert by_name[name].state == "Committed"
         assert not by_name[name].hold
-        assert not by_name[name].in_use
+        assert not by_name[name].pins
 
 
 @given(checkpoints(), RETENTION)
@@ -93,7 +93,7 @@ def test_once_collected_nothing_more_goes(found, retention):
 def test_everything_beyond_the_limit_that_nobody_protects_goes(found, retention):
     """GC1: the store does not grow for ever."""
     gone = to_retire(found, retention)
-    left = [c for c in sound(found) if c.name not in gone and not c.hold and not c.in_use]
+    left = [c for c in sound(found) if c.name not in gone and not c.hold and not c.pins]
     assert len(left) <= retention + 1
 
 

@@ -16,6 +16,7 @@ from trainer_operator.trainer.draft import (
     DeleteTrainer,
     EmitEvent,
     MarkCorrupt,
+    PinCheckpoint,
 )
 from trainer_operator.trainer.views import Settings
 
@@ -196,3 +197,28 @@ async def test_what_is_remembered_of_a_trainer_goes_with_it(case):
     case.applier.forget(case.world.uid)
     await case.act(CreatePod(W0, 0))
     assert case.world.api.writes
+
+
+@pytest.mark.parametrize(
+    ("status", "pins"),
+    [
+        ({"state": "Committed", "pins": ["t-c00002"]}, ["t-c00002", "restore/3"]),
+        ({"state": "Committed", "pins": ["restore/3"]}, ["restore/3"]),
+        ({"state": "Committed", "markedAt": "2026-01-01T00:00:00Z"}, None),
+        ({"state": "GarbageCollected"}, None),
+    ],
+    ids=["beside others", "twice", "marked", "gone"],
+)
+async def test_a_pin_needs_a_committed_checkpoint_that_is_not_marked(case, status, pins):
+    """GC2, RS4, MG1."""
+    await case.act(CreateCheckpoint("t-c00001", "OnDemand", False))
+    key = ObjectKey(KEY.namespace, "t-c00001")
+    case.world.api.log.put(CHECKPOINTS, {**case.world.api.log.get(CHECKPOINTS, key), "status": status})
+    await case.act(PinCheckpoint("t-c00001", "restore/3"))
+    assert case.world.api.log.get(CHECKPOINTS, key)["status"].get("pins") == pins
+
+
+async def test_a_checkpoint_that_is_gone_is_not_pinned(case):
+    """RS4: the next pass chooses another one."""
+    await case.act(PinCheckpoint("t-c00009", "restore/3"))
+    assert case.world.api.writes == []
