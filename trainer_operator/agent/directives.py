@@ -48,6 +48,8 @@ class Executor:
         self._settings, self._state, self._open_home = settings, state, open_home
         self._is_saving, self._log = is_saving, log
         self._launcher, self._conversation = launcher, conversation
+        self.on_wait: Callable[[str], None] = lambda _reason: None
+        """Told why a start waits for the store, and with an empty reason that none does any more."""
         self._lock = threading.Lock()
         self._taken: Set[str] = set()
         self._process_lane: "queue.Queue[Directive]" = queue.Queue()
@@ -94,6 +96,7 @@ class Executor:
         except StoreError as error:
             if directive.kind == "Go":  # the store is at fault, not the checkpoint: the next reply asks again
                 self._log("the start waits for the store: %s" % error.told)
+                self.on_wait(error.told)
                 self._let_repeat(directive)
                 return None
             return Result(directive.id, False, None, error.told)
@@ -106,6 +109,8 @@ class Executor:
             directive = lane.get()
             result = self.execute(directive)
             if result is not None:
+                if directive.kind == "Go":
+                    self.on_wait("")
                 self._state.add_result(result)
                 self._let_repeat(directive)
 

@@ -54,6 +54,8 @@ class Saver:
         self._busy = False
         self.on_differing: Callable[[Tuple[str, ...]], None] = lambda _names: None
         """Told of tensors that the process took for unchanged and that are not (FZ2)."""
+        self.on_saved: Callable[[str, int], None] = lambda _ckpt, _shard: None
+        """Told of a shard of a checkpoint whose copies are all durable."""
         self._thread = threading.Thread(target=self._work, name="saver", daemon=True)
         self._thread.start()
 
@@ -114,3 +116,4 @@ class Saver:
             ack = done.ack(identity.pod_uid, identity.node, step=order.step, epoch=order.epoch)
             store.write_ack(where, order.shard, copy, ack=ack)
             self._state.add_ack(CopyAck(order.ckpt, order.shard, copy, done.bytes, order.step, True))
+        self.on_saved(order.ckpt, order.shard)

@@ -80,6 +80,11 @@ class Settings:
         return os.path.join(self.folder, "cache")
 
     @property
+    def roster_file(self) -> str:
+        """Where the agent leaves for its process which peers may be asked for chunks."""
+        return os.path.join(self.folder, "peers.json")
+
+    @property
     def spool_folder(self) -> str:
         """Where the SDK hands over the data of a checkpoint."""
         return os.path.join(self.folder, "spool")

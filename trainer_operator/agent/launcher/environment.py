@@ -36,6 +36,7 @@ def child_environment(
         "TRAINER_RING_DIR": settings.ring_folder,
         "TRAINER_SPOOL_DIR": settings.spool_folder,
         "TRAINER_CACHE_DIR": settings.cache_folder,
+        "TRAINER_PEERS_FILE": settings.roster_file,
         "TRAINER_STORE": settings.store,
         "TRAINER_STORE_CREDENTIALS": settings.store_credentials,
     }

@@ -23,6 +23,7 @@ from trainer_operator.agent.launcher.listening import is_listening
 from trainer_operator.agent.launcher.ports import PortReservation
 from trainer_operator.agent.launcher.process import Process, StartFailed
 from trainer_operator.agent.settings import Settings
+from trainer_operator.agent.sharing import Sharing
 from trainer_operator.agent.state import State
 from trainer_operator.agent.storeops import OperationFailed, whole
 
@@ -51,12 +52,13 @@ class Launcher:
         settings: Settings,
         state: State,
         conversation: Conversation,
+        sharing: Sharing,
         open_home: OpenHome,
         log: Callable[[str], None],
     ) -> None:
         self._command, self._environment, self._open_home = command, environment, open_home
         self._settings, self._state, self._conversation = settings, state, conversation
-        self._log = log
+        self._sharing, self._log = sharing, log
         self._lock = threading.Lock()
         self._process: Optional[Process] = None
         self._replaced: Optional[Process] = None
@@ -160,6 +162,7 @@ class Launcher:
             port=self._port.port,
         )
         self._conversation.begin()
+        self._sharing.starts(args, epoch)
         self._port.release()
         awaited = self._settings.identity.role in AWAITED
         self._state.spawn(

@@ -8,9 +8,9 @@
 Nothing here is needed for a restore: whatever goes wrong, the chunk comes from the store.
 """
 
-from trainer_operator.agent.peers.fetching import Peers
+from trainer_operator.agent.peers.fetching import Peers, open_peers
 from trainer_operator.agent.peers.keys import Keys
 from trainer_operator.agent.peers.roster import Peer, Roster, read_roster, write_roster
 from trainer_operator.agent.peers.serving import ChunkServer
 
-__all__ = ["ChunkServer", "Keys", "Peer", "Peers", "Roster", "read_roster", "write_roster"]
+__all__ = ["ChunkServer", "Keys", "Peer", "Peers", "Roster", "open_peers", "read_roster", "write_roster"]

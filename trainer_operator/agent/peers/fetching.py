@@ -19,7 +19,7 @@ import time
 from typing import Callable, Dict, List, Optional, Set, Tuple
 
 from trainer_operator.agent.peers.keys import CHUNKS, sign
-from trainer_operator.agent.peers.roster import Peer, Roster
+from trainer_operator.agent.peers.roster import Peer, Roster, read_roster
 from trainer_operator.agent.peers.serving import PART_BYTES
 
 SILENCE = 3.0
@@ -27,6 +27,9 @@ SILENCE = 3.0
 PART_TIME = 10.0
 """Seconds that a part may take; slower than 0.4 MB/s a peer is no help."""
 _READ = 256 * 1024
+
+
+NOBODY = Roster("", 0, "", ())
 
 
 class _CannotServe(Exception):
@@ -170,3 +173,8 @@ class Peers:
     def _give_back(self, peer: Peer, connection: http.client.HTTPConnection) -> None:
         with contextlib.suppress(OSError), self._lock:
             self._idle[peer].append(connection)
+
+
+def open_peers(path: str) -> Peers:
+    """Return the peers that the agent named to this process, which may be none."""
+    return Peers(read_roster(path) or NOBODY)
