@@ -5,12 +5,13 @@ Used twice: the spool (SDK to agent, on the way to the store) and the ring (a pa
     line 1     JSON header {"v", "step", "psEpoch", "meta", "bytes", "tensors": [{"name", "dtype", "shape", "offset",
                "length"[, "unchanged"]}]}
     then       the tensors' bytes, one after the other
-    last 32    sha256 of everything before
+    last 32    sha256 of everything before; not in the spool, whose header has {"hashed": false}
 
 A tensor in the spool may be marked as unchanged since the base that the agent named; then its bytes may be left out.
 
-The file gets its name by rename once it is whole; a torn one fails its hash and counts as absent. No fsync: both
-uses are inside one pod, which a power loss takes away as a whole.
+The file gets its name by rename once it is whole. No fsync: both uses are inside one pod, which a power loss takes away
+as a whole. A snapshot of the ring lies there for long, so it has a hash; a torn one fails it and counts as absent. The
+spool is read at once, and training waits while it is written, which a hash would double (FZ3).
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class Packed:
     meta: Mapping[str, Any]
     tensors: Tuple[Tensor, ...]
     data_start: int
+    hashed: bool = True
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,15 @@ class Source:
     unchanged: bool = False
 
 
-def write(path: str, sources: Sequence[Source], *, step: int, ps_epoch: int, meta: Mapping[str, Any]) -> int:
+def write(
+    path: str,
+    sources: Sequence[Source],
+    *,
+    step: int,
+    ps_epoch: int,
+    meta: Mapping[str, Any],
+    hashed: bool = True,
+) -> int:
     """Write a packed file and return its number of data bytes.
 
     Guarantees: `path` is whole or absent, whenever the process is killed.
@@ -93,6 +103,8 @@ def write(path: str, sources: Sequence[Source], *, step: int, ps_epoch: int, met
         "bytes": offset,
         "tensors": tensors,
     }
+    if not hashed:
+        header["hashed"] = False
     os.makedirs(os.path.dirname(path), exist_ok=True)
     temporary = "%s.%s.tmp" % (path, secrets.token_hex(4))
     digest = hashlib.sha256()
@@ -104,9 +116,11 @@ def write(path: str, sources: Sequence[Source], *, step: int, ps_epoch: int, met
             for source in sources:
                 if source.data.nbytes:
                     flat = source.data.cast("B")
-                    digest.update(flat)
+                    if hashed:
+                        digest.update(flat)
                     file.write(flat)
-            file.write(digest.digest())
+            if hashed:
+                file.write(digest.digest())
         os.replace(temporary, path)
     finally:
         if os.path.exists(temporary):
@@ -135,7 +149,7 @@ def read_header(path: str) -> Packed:
             for entry in header["tensors"]
         )
         step, ps_epoch, meta = int(header["step"]), int(header["psEpoch"]), dict(header["meta"])
-        total = int(header["bytes"])
+        total, hashed = int(header["bytes"]), header.get("hashed") is not False
     except (KeyError, TypeError, ValueError) as error:
         raise Malformed("%s has a header without %s" % (os.path.basename(path), error)) from error
     expected = 0
@@ -144,16 +158,18 @@ def read_header(path: str) -> Packed:
         if tensor.offset != expected or tensor.length < 0:
             raise Malformed("%s: tensors overlap or leave gaps" % os.path.basename(path))
         expected += tensor.length
-    if expected != total or os.path.getsize(path) != len(line) + total + _DIGEST_BYTES:
+    if expected != total or os.path.getsize(path) != len(line) + total + _DIGEST_BYTES * hashed:
         raise Malformed("%s is torn: it has not the size its header names" % os.path.basename(path))
-    return Packed(path, step, ps_epoch, meta, tensors, len(line))
+    return Packed(path, step, ps_epoch, meta, tensors, len(line), hashed)
 
 
 def verify(packed: Packed) -> None:
-    """Compare the whole file with its hash.
+    """Compare the whole file with its hash, if it has one.
 
     Raises: Malformed; OSError.
     """
+    if not packed.hashed:
+        return
     left = os.path.getsize(packed.path) - _DIGEST_BYTES
     digest = hashlib.sha256()
     with open(packed.path, "rb") as file:

@@ -395,7 +395,8 @@ class Job:
         sources = self._memory.sources(
             state, ckpt=order.ckpt, part=order.part, base=order.base, whole=_agent_part("arrays").source
         )
-        _agent_part("packed").write(path, sources, step=order.step, ps_epoch=self.ps_epoch, meta=meta)
+        about = {"step": order.step, "ps_epoch": self.ps_epoch, "meta": meta}
+        _agent_part("packed").write(path, sources, hashed=False, **about)
         return {"t": "saved", "path": path}
 
     def _has_update(self) -> bool:

@@ -6,6 +6,7 @@ import pytest
 
 from trainer_operator.agent import packed, store
 from trainer_operator.agent.backends import Full, HomeOpener, NoConditionalWrites, NoRights, open_home
+from trainer_operator.agent.records import Malformed
 from trainer_operator.agent.saver import SaveOrder, Saver
 from trainer_operator.agent.settings import read_settings
 from trainer_operator.agent.state import State
@@ -105,3 +106,17 @@ def test_a_home_that_cannot_be_opened_fails_the_copies(tmp_path):
     assert ack.error.startswith(
         "NoRights: the Secret of checkpoint.credentialsSecret has no AWS_ACCESS_KEY_ID"
     )
+
+
+def test_a_handed_over_file_needs_no_hash_but_its_whole_length(tmp_path):
+    """FZ3: training waits while it is written; a file that lost its end is refused all the same."""
+    path = str(tmp_path / "spool")
+    source = packed.Source("w", "|u1", (1000,), memoryview(b"w" * 1000))
+    packed.write(path, [source], step=40, ps_epoch=0, meta={}, hashed=False)
+    found = packed.read_header(path)
+    packed.verify(found)
+    assert bytes(packed.read_tensor(found, found.tensors[0])) == b"w" * 1000
+    assert os.path.getsize(path) == found.data_start + 1000
+    os.truncate(path, os.path.getsize(path) - 1)
+    with pytest.raises(Malformed, match="is torn"):
+        packed.read_header(path)
