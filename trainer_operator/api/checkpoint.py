@@ -161,6 +161,8 @@ class CheckpointStatus(ApiModel):
     """Names of earlier targets that a member had passed already; they are aborted in the store."""
     epoch: Int64 | None = None
     """Membership epoch that it belongs to."""
+    timeline: Int32 | None = None
+    """Timeline that it belongs to, see the Trainer's status.timelines; none is 0."""
     base: CheckpointId | None = None
     """Checkpoint whose unchanged data it reuses."""
     shards: Int32 | None = None

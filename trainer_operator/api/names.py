@@ -24,6 +24,8 @@ IMPORT_ANNOTATION = f"{LABEL_PREFIX}import"
 IMPORT_FAILED = "failed: "
 """How the annotation begins then."""
 
+RESTORE_ANNOTATION = f"{LABEL_PREFIX}restore-from"
+"""On a Trainer: the next epoch starts from the Checkpoint of that name; a time after "@" makes it another request."""
 _RESTORE_PIN = re.compile(r"restore/(\d{1,18})(?:\.(\d{1,18}))?")
 _LABEL = re.compile(DNS_LABEL)
 

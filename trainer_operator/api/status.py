@@ -277,6 +277,29 @@ class LastCheckpoint(StatusModel):
     """When it was committed."""
 
 
+class LastRestore(StatusModel):
+    """Where the bytes came from when members last started from a checkpoint."""
+
+    checkpoint: ShortText = ""
+    """Id of the checkpoint."""
+    step: Int64 = 0
+    """Global step that it holds."""
+    epoch: Int64 = 0
+    """Membership epoch that started from it."""
+    ps_epoch: Int64 = 0
+    """Parameter-server epoch that started from it."""
+    members: Int32 = 0
+    """Members that read from it."""
+    own_bytes: Int64 = 0
+    """Bytes that they had in their own pods."""
+    peer_bytes: Int64 = 0
+    """Bytes that came from other members."""
+    store_bytes: Int64 = 0
+    """Bytes that came from the store."""
+    at: Time | None = None
+    """When all of them trained again."""
+
+
 class CheckpointInFlight(StatusModel):
     """The one checkpoint that is being taken."""
 
@@ -314,6 +337,17 @@ class Rollback(StatusModel):
     """Why, in one word."""
     at: Time | None = None
     """When."""
+
+
+class Timeline(StatusModel):
+    """A course of training that began at an older checkpoint, beside the steps that it left (CK6)."""
+
+    number: Int32
+    """Its number; the first course of all is 0 and has no record."""
+    parent: Int32 = 0
+    """Timeline that it branched off."""
+    step: Int64 = 0
+    """Last step of the parent that counts for it."""
 
 
 class ImageStatus(ApiModel):
@@ -407,6 +441,8 @@ class TrainerStatus(StatusModel):
     """Members that were released because not all of them found a node; absent once all have one."""
     last_checkpoint: LastCheckpoint | None = None
     """The newest committed checkpoint."""
+    last_restore: LastRestore | None = None
+    """Where the bytes of the last restore came from."""
     checkpoint_in_flight: CheckpointInFlight | None = None
     """The checkpoint that is being taken, if any."""
     last_checkpoint_attempt: Time | None = None
@@ -429,6 +465,12 @@ class TrainerStatus(StatusModel):
     """When the Trainer succeeded or failed."""
     suspended_at: Time | None = None
     """When it was suspended, while it is."""
+    timelines: Annotated[list[Timeline], Field(max_length=64), ListType(kind="atomic")] = Field(
+        default_factory=list
+    )
+    """Timelines that training branched into, oldest first; the last one is the current one."""
+    restore_request: Text = ""
+    """Value of the annotation restore-from that was honoured or refused last."""
     last_rollback: Rollback | None = None
     """The last time training had to be repeated."""
     rollbacks: Int32 = 0
