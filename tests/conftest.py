@@ -1,6 +1,7 @@
 """Settings of all tests: how long hypothesis searches, and that nothing of this machine's user leaks in."""
 
 import os
+import signal
 
 import hypothesis
 import pytest
@@ -21,6 +22,9 @@ hypothesis.settings.register_profile("dev", max_examples=50, deadline=None)
 hypothesis.settings.register_profile("ci", max_examples=50, deadline=None, derandomize=True)
 hypothesis.settings.register_profile("explore", max_examples=1000, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("SEARCH") or ("ci" if os.environ.get("CI") else "dev"))
+
+# A shell that starts a run in the background has it ignore Ctrl-C, and so would every process that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -126,7 +126,14 @@ def test_read_only_mount_cannot_be_written(run, wrapper, tmp_path):
 
 
 def test_signals_have_their_defaults_again(run):
-    _, out, _ = run(["grep", "^SigIgn", "/proc/self/status"])
+    """As in the background of a shell, which has what it starts ignore SIGINT and SIGQUIT."""
+    ignoring = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGQUIT, signal.SIG_IGN)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+    _, out, _ = run(["grep", "^SigIgn", "/proc/self/status"], wrapper=ignoring)
     of_the_c_library = (
         0b11 << 31
     )  # signals 32 and 33: no program can set them, some shells hand them down ignored

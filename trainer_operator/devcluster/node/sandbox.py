@@ -51,7 +51,7 @@ MS_RELATIME = 0x200000
 ST_RELATIME = 0x1000
 MNT_DETACH = 0x2
 PR_SET_PDEATHSIG = 1
-SIGHUP, SIGINT, SIGKILL, SIGPIPE, SIGTERM, SIGXFSZ = 1, 2, 9, 13, 15, 25
+SIGHUP, SIGINT, SIGQUIT, SIGKILL, SIGPIPE, SIGTERM, SIGXFSZ = 1, 2, 3, 9, 13, 15, 25
 SIG_DFL, SIG_IGN = 0, 1
 
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
@@ -205,8 +205,8 @@ def _execute(argv: list[str], env: dict[str, str], cwd: str) -> NoReturn:
         os.chdir(cwd)
     except OSError as failure:
         raise Refused("exec", f"working folder {cwd}: {failure.strerror}") from None
-    # The interpreter ignores these for itself; a command expects the defaults.
-    _set_signals(SIG_DFL, SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXFSZ)
+    # The interpreter ignores some for itself, a shell others for what it runs in the background.
+    _set_signals(SIG_DFL, SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGPIPE, SIGXFSZ)
     try:
         os.execvpe(argv[0], argv, env)  # noqa: S606 - a container's command is no shell text
     except FileNotFoundError:
