@@ -8,8 +8,6 @@ from trainer_operator.api.profile import EffectiveRetryPolicy, RestartPolicy
 from trainer_operator.api.trainer import FailureAction, FailureRule
 from trainer_operator.trainer.failures import Failure, FailureClass
 
-FIRST_DELAY = 0.5
-
 
 @dataclass(frozen=True, slots=True)
 class Charge:
@@ -81,9 +79,9 @@ def _matches(rule: FailureRule, failure: Failure) -> bool:
 
 
 def restart_delay(number: int, policy: EffectiveRetryPolicy, *, chance: float) -> float:
-    """Return the seconds before restart `number` (1, 2, ...): at once, then exponential with jitter and a cap (RC1)."""
+    """Return the seconds before restart `number` (1, 2, ...): none, then exponential with jitter and a cap (RC1)."""
     if number <= 1:
-        return FIRST_DELAY * chance
+        return 0.0
     exponent = min(number - 2, 32)
     full = min(float(policy.cap_seconds), policy.base_seconds * 2.0**exponent)
     return full / 2 + full / 2 * chance

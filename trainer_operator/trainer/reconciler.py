@@ -1,4 +1,4 @@
-"""The Trainer reconciler: one pass is observe, decide, write the status, act, tell the agents.
+"""The Trainer reconciler: one pass is observe, decide, write the status, tell the agents, act.
 
 Reads come from caches. After a write the caches lag, so the newest Trainer that we wrote ourselves is preferred, and
 a pass waits until the pod cache has seen our own creates and deletes (R2).
@@ -112,8 +112,8 @@ class TrainerReconciler:
         decision = decide(observed)
         stored, wait = await self._store(request.key, trainer, decision)
         self._grow(stored, decision)
+        self._tell(stored, decision, observed)  # first: a pod that is created must hear of its own epoch only
         await self._applier.actions(stored, decision.actions)
-        self._tell(stored, decision, observed)
         wakes = [wake for wake in (decision.wake, wait) if wake is not None]
         return Result(requeue_after=max(0.0, min(wakes))) if wakes else None
 

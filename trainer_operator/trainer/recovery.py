@@ -98,7 +98,7 @@ def _restart(draft: Draft, recovery: RecoveryStatus, cost: Charge, steps: list[l
         for member in membership.members_of(draft):
             draft.happened(member, Input.RESPAWN)
     others = f" (and {len(steps) - 1} more)" if len(steps) > 1 else ""
-    how = f"restart {ladder.HOW[largest]} in {delay:.1f} s"
+    how = f"restart {ladder.HOW[largest]} {f'in {delay:.1f} s' if delay else 'at once'}"
     draft.event(first.reason, f"{first.message}{others}; {how}{consequence}", warning=True)
 
 

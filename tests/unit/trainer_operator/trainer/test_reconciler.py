@@ -99,6 +99,19 @@ async def test_an_action_that_fails_leaves_the_decision_standing_and_is_made_up_
     assert len(world.pods()) == 2
 
 
+async def test_a_pod_hears_of_its_own_epoch_only_although_another_action_failed(world):
+    """ME1, FT17: its predecessor's Go must not start it, while the next pass makes up for the action."""
+    operator = await running(world)
+    world.delete_pod("t-worker-1")
+    world.api.planned.extend([None, None, InternalError("no", status=500)])
+    with pytest.raises(InternalError):
+        await reconcile(operator)
+    assert "t-worker-1-a1" in {pod["metadata"]["name"] for pod in world.pods()}
+    told = operator.members.reply(world.uid, W1, term=0)
+    assert "Go" not in {directive["kind"] for directive in told["directives"]}
+    assert told["epoch"] == world.status.membership.epoch == 2
+
+
 # -- reading one's own writes
 
 
