@@ -18,6 +18,9 @@ from trainer_operator.topology.beat import Ack, Beat, DirectiveResult
 from trainer_operator.topology.evidence import UNKNOWN, Evidence, Meter
 from trainer_operator.topology.stepclock import HARD_FLOOR, StepClock
 
+ENDED = 4096
+"""So many Trainers that no longer exist are remembered, for the agents that outlive them by their grace."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class MemberId:
@@ -159,6 +162,7 @@ class Members:
         self._clock = clock
         self._agents_per_second = agents_per_second
         self._trainings: dict[str, _Training] = {}
+        self._ended: dict[str, None] = {}
         self._agents = 0
         """Members of all Trainers: counted as they come and go, since every pass and every reply asks."""
         self._listeners: list[Callable[[str, str], None]] = []
@@ -212,6 +216,8 @@ class Members:
     def accept(self, beat: Beat) -> bool:
         """Take a beat that passed authentication; false when it is older than what is known."""
         now = self._clock.monotonic()
+        if beat.training in self._ended:
+            return False
         training = self._trainings.setdefault(beat.training, _Training())
         training.pods[beat.pod] = now  # also of a pod that was replaced: its node lives (ND4)
         member = MemberId(beat.role, beat.idx)
@@ -262,6 +268,7 @@ class Members:
             "close": False,
         }
         if training is None:
+            body["close"] = uid in self._ended
             return body
         record = training.members.get(member)
         done = record.results if record is not None else {}
@@ -383,8 +390,15 @@ class Members:
             training.closed = True
             self._wake_all(training)
 
+    def end(self, uid: str) -> None:
+        """Forget a Trainer that no longer exists; whoever still speaks for it is told to end (AG7)."""
+        self.drop(uid)
+        self._ended[uid] = None
+        while len(self._ended) > ENDED:
+            del self._ended[next(iter(self._ended))]
+
     def drop(self, uid: str) -> None:
-        """Forget a Trainer that no longer exists."""
+        """Forget a Trainer until one of its members speaks again."""
         training = self._trainings.pop(uid, None)
         if training is not None:
             self._agents -= len(training.members)

@@ -122,7 +122,7 @@ class TrainerReconciler:
         if self._uids.get(key, uid) != uid:
             gone = self._uids.pop(key)  # it is gone, or another one has its name
             self._forest.drop(gone)
-            self._members.drop(gone)
+            self._members.end(gone)
             self._applier.forget(gone)
             self._stored_at.pop(key, None)
         if cached is None:

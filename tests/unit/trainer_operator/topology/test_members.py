@@ -9,7 +9,7 @@ from runtime.testing.clock import SimClock
 from runtime.testing.simloop import simulated
 from simulation.views import OTHER, WORKER, beat, exited
 from trainer_operator.topology.beat import Ack, DirectiveResult, janitor_of
-from trainer_operator.topology.members import JANITOR, Directive, MemberId, Members
+from trainer_operator.topology.members import ENDED, JANITOR, Directive, MemberId, Members
 
 UID = "uid-t"
 GO = Directive("go:1", "Go", {"epoch": 1})
@@ -353,6 +353,27 @@ def test_a_dropped_trainer_is_unknown(members):
     assert members.uids() == []
     assert members.view(UID) == {}
     assert ids(members) == []
+
+
+def test_agents_of_a_trainer_that_is_gone_are_told_to_end_and_are_counted_nowhere(members, clock):
+    """AG7, DT4: one that waits for a decision would keep its pod for the whole grace."""
+    for member in (WORKER, OTHER):
+        members.accept(beat(member))
+    members.end(UID)
+    assert not members.accept(beat(seq=2))
+    assert members.reply(UID, WORKER, term=0)["close"] is True
+    assert members.uids() == []
+    clock.advance(1000)
+    assert not members.mass_silence(30)
+    assert members.accept(beat(tuid="another"))
+    assert members.reply("another", WORKER, term=0)["close"] is False
+
+
+def test_only_so_many_trainers_that_are_gone_are_remembered(members):
+    for number in range(ENDED + 1):
+        members.end(f"uid-{number}")
+    assert members.accept(beat(tuid="uid-0"))
+    assert not members.accept(beat(tuid=f"uid-{ENDED}"))
 
 
 def test_a_forgotten_member_leaves_the_others_alone(members):
