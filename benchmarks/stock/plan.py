@@ -13,6 +13,7 @@ from benchmarks.stock.arm import Arm
 from benchmarks.stock.scenario import Group
 from benchmarks.stock.scenarios import failures
 from benchmarks.stock.scenarios.idle import Idle
+from benchmarks.stock.scenarios.processes import ProcessFailure
 from benchmarks.stock.scenarios.resume import Resume
 from benchmarks.stock.scenarios.scale import Scale
 from benchmarks.stock.scenarios.storm import Storm
@@ -110,6 +111,7 @@ _STARTS = {
     "raw": "there is nothing to start",
     **dict.fromkeys(_LIMITED, "as the tuned one, but for its limits"),
 }
+_ALIKE = {**_NOBODY, **dict.fromkeys(_LIMITED, "limits do not matter for a single pod")}
 _NO_CHECKPOINTS = {
     "ours-clamped": "restores ask the API server for nothing",
     **dict.fromkeys(("stock-tuned", "v2-tuned", "raw", "stock-defaults", "v2-defaults"), "not offered"),
@@ -134,6 +136,8 @@ FULL = Plan(
         Group("underload-1000", (UnderLoad(1000, failures=50),), {**_NOBODY, **_LIMITED}, repetitions=1),
         *(Group(f"scale-{pods}", (Scale(pods),), _STARTS, repetitions=1) for pods in (100, 1000, 10_000)),
         *failures.full(),
+        Group("process-exit", (ProcessFailure("exit", "A process exits"),), _ALIKE, 2, on_processes=True),
+        Group("process-hang", (ProcessFailure("hang", "A process hangs"),), _ALIKE, 1, on_processes=True),
         Group("resume", (Resume(),), _NO_CHECKPOINTS, repetitions=3),
     ),
     repetitions=5,

@@ -161,6 +161,7 @@ def _section(section: Document) -> str:
     lines = [f"## {section['title']}", "", section["conditions"], ""]
     lines += [f"| | {' | '.join(column['label'] for column in columns)} |", "|---|" + "---:|" * len(columns)]
     notes: list[str] = []
+    keys = {column["key"] for column in columns}
     for row in section["rows"]:
         label = LABELS.get(row["arm"], row["arm"])
         if not row["repetitions"]:
@@ -168,8 +169,9 @@ def _section(section: Document) -> str:
             lines.append(f"| {label} | broken: {_cell(why)} |" + " |" * (len(columns) - 1))
             continue
         lines.append(f"| {label} | {' | '.join(_figure(column, row['repetitions']) for column in columns)} |")
-        told = row["repetitions"][-1]["notes"]
-        notes += [f"- {label}: {text}" for key, text in sorted(told.items())]
+        last = row["repetitions"][-1]
+        in_cells = {key for key in last["notes"] if key in keys and _is_in_cell(key, row["repetitions"])}
+        notes += [f"- {label}: {text}" for key, text in sorted(last["notes"].items()) if key not in in_cells]
         if row["errors"]:
             notes.append(f"- {label}: broken in {len(row['errors'])} repetitions: {row['errors'][0]}")
     by_reason: dict[str, list[str]] = {}
@@ -177,6 +179,11 @@ def _section(section: Document) -> str:
         by_reason.setdefault(why, []).append(LABELS.get(arm, arm))
     notes += [f"- Not measured: {', '.join(arms)}: {why}." for why, arms in by_reason.items()]
     return "\n".join(lines + (["", *notes] if notes else []))
+
+
+def _is_in_cell(key: str, repetitions: Sequence[Mapping[str, Any]]) -> bool:
+    """Say whether the note stands where the figure would."""
+    return all(each["figures"].get(key) is None for each in repetitions)
 
 
 def _figure(column: Mapping[str, Any], repetitions: Sequence[Mapping[str, Any]]) -> str:

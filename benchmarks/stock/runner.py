@@ -10,6 +10,7 @@ import asyncio
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TextIO
 
@@ -17,6 +18,7 @@ from benchmarks.stock.arm import Arm
 from benchmarks.stock.cluster import running
 from benchmarks.stock.journal import Journal, Record
 from benchmarks.stock.plan import Cell, Plan, new_arm
+from benchmarks.stock.processnodes import process_nodes
 from benchmarks.stock.scenario import Group, Outcome, Room
 from benchmarks.stock.scenarios.storm import Storm
 from runtime.clock import SystemClock
@@ -92,9 +94,12 @@ async def run_cell(
             arm = arm_of(cell.arm)
             versions |= arm.versions
             with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
-                async with running(Path(folder), nodes=nodes) as cluster:
-                    room = Room(cluster, arm, say)
-                    await _measure(room, group, nodes, outcomes, errors, missing)
+                async with AsyncExitStack() as stack:
+                    nodes = 0 if group.on_processes else nodes
+                    cluster = await stack.enter_async_context(running(Path(folder), nodes=nodes))
+                    if group.on_processes:
+                        await stack.enter_async_context(process_nodes(cluster))
+                    await _measure(Room(cluster, arm, say), group, nodes, outcomes, errors, missing)
     except Exception as error:
         # Every kind of it: what an arm or its set-up can raise is not ours to know, and it belongs into the result.
         for name in missing:
@@ -115,7 +120,8 @@ async def _measure(
         await room.arm.install(room.cluster)
         room.say("start")
         await room.arm.start(room.cluster)
-        await Storm(WARM_UP_JOBS, pods=2, runs=nodes > 0).run(room)
+        if not group.on_processes:  # there, what a job runs decides what becomes of it
+            await Storm(WARM_UP_JOBS, pods=2, runs=nodes > 0).run(room)
         for scenario in group.scenarios:
             try:
                 outcomes[scenario.name] = await scenario.run(room)

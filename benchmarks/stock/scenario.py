@@ -74,6 +74,9 @@ class Group:
     rare: tuple[str, ...] = ()
     """Arms that are slow and so measured in the first repetition only."""
 
+    on_processes: bool = False
+    """Whether pods are real processes, on process nodes, instead of kwok's words."""
+
     def has(self, arm: str, repetition: int) -> bool:
         """Say whether the arm takes part in this repetition, counted from 0."""
         return arm not in self.skipped and not (repetition and arm in self.rare)
