@@ -41,8 +41,8 @@ explore: venv ## Search for faults that break the state machines, 20 times as lo
 node-loss: assets ## Lose nodes with volumes under the real attach-detach controller (4 minutes)
 	@cd '$(ROOT)' && NODE_LOSS=1 '$(BIN)/python' -m pytest tests/integration/trainer/test_lost_volumes.py -s $(ARGS)
 
-frameworks: assets ## Train with PyTorch and JAX and lose members; installs both beside the project; RESULT=file keeps figures
-	@cd '$(ROOT)' && found="$$($(PYTHON) tools/frameworks.py)"; code=$$?; \
+frameworks: assets ## Train with PyTorch and JAX and lose members; installs both beside the project; RESULT=file keeps figures; ARGS="-m short" is CI's part
+	@cd '$(ROOT)' && found="$$($(PYTHON) tools/frameworks.py $(INSTALL))"; code=$$?; \
 	  FRAMEWORKS="$$found" FRAMEWORKS_RESULT='$(RESULT)' '$(BIN)/python' -m pytest tests/frameworks $(ARGS) && exit $$code
 
 soak: assets ## Random faults under load for SECONDS (600) on OBJECTS (2000); SEED repeats a run, RECORD=1 stores it

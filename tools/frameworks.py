@@ -1,7 +1,7 @@
 """Install PyTorch and JAX for the end-to-end suites, beside the project: never into it, never into the system.
 
-`python3 tools/frameworks.py` prints one line of JSON: for each framework the interpreter that has it, or why there is
-none. Each lies in a folder of its own in ~/.cache/trainer-operator/frameworks. Needs the network the first time.
+`python3 tools/frameworks.py [--skip-to FILE]` prints one line of JSON: for each framework the interpreter that has it,
+or why there is none. Each lies in a folder of its own in ~/.cache/trainer-operator/frameworks. Needs the network the first time.
 
 - torch: Debian's own python3-torch with everything it depends on, unpacked without root; apt checks the archive's
   signature and hashes. PyPI's torch is not used: on x86-64 it needs gigabytes of CUDA libraries even on a CPU.
@@ -11,10 +11,12 @@ TORCH_PYTHON and JAX_PYTHON name an interpreter that has the framework already; 
 
 Guarantees: a folder appears only whole (made beside it, tried, then renamed); a warm run starts no download. The exit
 code is 1 when a framework is missing on a machine where it is expected: x86-64 Debian 12 for torch, everywhere for jax.
+With `--skip-to`, which is for machines nobody chose, it is 0 then, and the reason is written to the file.
 """
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import hashlib
 import json
@@ -36,6 +38,8 @@ NEVER_UNPACKED = ("libc6_", "libc-bin_", "libc6-")
 LIBRARIES = tuple(
     f"usr/lib/{platform.machine()}-linux-gnu/{part}".rstrip("/") for part in ("", "blas", "lapack")
 )
+PATIENCE = 600.0
+"""Seconds for one call of apt or dpkg."""
 WRAPPER = """#!/bin/sh
 export LD_LIBRARY_PATH={libraries}
 export PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}{packages}"
@@ -47,8 +51,15 @@ class Missing(Exception):
     """Why a framework cannot be installed here, in one sentence."""
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
     """Install what is missing, print where it is, and return the exit code."""
+    parser = argparse.ArgumentParser(
+        description="Install PyTorch and JAX beside the project, and say where they are."
+    )
+    parser.add_argument(
+        "--skip-to", type=Path, metavar="FILE", help="write there what is missing and why, and end with 0"
+    )
+    skip_to: Path | None = parser.parse_args(arguments).skip_to
     found: dict[str, dict[str, str]] = {}
     code = 0
     for name, (install, module, is_expected) in FRAMEWORKS.items():
@@ -59,6 +70,12 @@ def main() -> int:
             print(f"{name}: cannot be installed here because {fault}", file=sys.stderr, flush=True)
             found[name] = {"reason": str(fault)}
             code |= is_expected()
+    missing = [
+        f"{name} cannot be installed: {each['reason']}" for name, each in found.items() if "reason" in each
+    ]
+    if skip_to is not None and missing:
+        skip_to.write_text("; ".join(missing) + "\n")
+        code = 0
     print(json.dumps(found, sort_keys=True))
     return code
 
@@ -164,14 +181,18 @@ def _make_environment(folder: Path) -> None:
 
 
 def _run(command: list[str], fault: str) -> None:
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise Missing(f"{fault}: it took more than {PATIENCE:.0f} s") from None
     if done.returncode != 0:
         said = [line for line in done.stderr.splitlines() if line.startswith(("E:", "dpkg"))]
         raise Missing(f"{fault}: {said[-1] if said else f'exit code {done.returncode}'}")
@@ -196,4 +217,4 @@ FRAMEWORKS: dict[str, tuple[Callable[[], Path], str, Callable[[], bool]]] = {
 }
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -10,6 +10,10 @@ from integration.trainer.conftest import _the_audit_log_breaks_no_invariant, job
 __all__ = ["_the_audit_log_breaks_no_invariant", "job", "until", "world"]
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "short: one lost process of each framework, in a minute")
+
+
 @pytest.fixture(scope="session")
 def installed():
     """Where each framework is, or why it cannot be here."""

@@ -16,7 +16,9 @@ DIGITS = Path(next(iter(find_spec("sklearn").submodule_search_locations))) / "da
 TOLERANCE = 1e-6
 PATIENCE = 400
 """Seconds; the frameworks' imports alone take half a minute where ten others use the two cores."""
-EPOCHS, STEPS = 15, 15 * 28
+STEPS_OF_EPOCH = 28
+EPOCHS, STEPS = 15, 15 * STEPS_OF_EPOCH
+SHORT_EPOCHS = 7
 PACE = 0.1  # seconds per step: several checkpoints come before the end
 
 
@@ -62,7 +64,7 @@ def train(job, installed, case):
     spec = yaml.safe_load((example / "trainer.yaml").read_text())["spec"]
     python = installed[how.framework]["python"]
 
-    def make(name, *, pace):
+    def make(name, *, pace, epochs=EPOCHS):
         store = job.folder / f"store-{job.namespace}"
         store.mkdir(exist_ok=True)
         own = {"DIGITS": str(DIGITS), "PACE": str(pace), **dict(how.environment)}
@@ -71,7 +73,7 @@ def train(job, installed, case):
             name,
             **spec
             | {
-                "epochs": EPOCHS,
+                "epochs": epochs,
                 "command": [python, *how.arguments, str(example / "train.py")],
                 "env": [*environment, *({"name": key, "value": value} for key, value in own.items())],
                 "checkpoint": {"bucket": f"file://{store}", "intervalMinutes": 0.05},
@@ -110,6 +112,23 @@ def test_a_killed_process_and_a_deleted_pod_change_nothing_about_the_final_loss(
         "processKilled": process,
         "podDeleted": pod,
     }
+
+
+@pytest.mark.short
+@pytest.mark.timeout(2 * PATIENCE)
+@pytest.mark.parametrize("case", ["torch", "jax"], indirect=True)
+def test_a_killed_process_changes_nothing_about_the_final_loss(case, train, until):
+    """FT01, ME3, ME7: the short form, both trainings at once."""
+    undisturbed = train("undisturbed", pace=0.0, epochs=SHORT_EPOCHS)
+    disturbed = train("disturbed", pace=PACE, epochs=SHORT_EPOCHS)
+    lose(disturbed, until, lambda: os.kill(training_process(disturbed, 1), signal.SIGKILL))
+    status = disturbed.wait_phase("Succeeded", PATIENCE)
+    assert (status["failures"], status["disruptions"], status["membership"]["epoch"]) == (1, 0, 2)
+    assert status["globalStep"] == SHORT_EPOCHS * STEPS_OF_EPOCH
+    undisturbed.wait_phase("Succeeded", PATIENCE)
+    (expected,) = final_losses(undisturbed)
+    losses = final_losses(disturbed)
+    assert all(abs(loss - expected) <= TOLERANCE for loss in losses), (losses, expected)
 
 
 def lose(trainer, until, damage):
