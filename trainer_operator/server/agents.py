@@ -6,7 +6,7 @@ are seconds apart.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import orjson
 import structlog
@@ -25,6 +25,8 @@ from trainer_operator.topology.members import MemberId, Members
 MAX_HOLD = 15.0
 BUCKET_RATE = 2.0
 BUCKET_BURST = 10.0
+_NOTHING: Mapping[str, object] = {"directives": [], "key": ""}
+"""What an incarnation that was replaced is told: no orders, and no key to the others' chunks."""
 _log = structlog.get_logger("agents")
 
 
@@ -101,7 +103,7 @@ class AgentApi:
         if not self._members.accept(beat):
             self._metrics.beat("older")
             reply = self._members.reply(uid, member, term=self._term())
-            reply["directives"] = []  # an older incarnation gets no orders
+            reply.update(_NOTHING)  # an older incarnation gets no orders
             return _json(reply)
         self._metrics.beat("accepted")
         reply = self._members.reply(uid, member, term=self._term())
@@ -111,7 +113,7 @@ class AgentApi:
             if self._members.is_current(beat):
                 self._members.mark_told(uid, member, reply)
             else:
-                reply["directives"] = []  # it was replaced while it waited; the orders are its successor's
+                reply.update(_NOTHING)  # it was replaced while it waited; the orders are its successor's
         return _json(reply)
 
     def _refuse(self, reason: str) -> web.Response:

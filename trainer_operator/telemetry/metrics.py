@@ -51,6 +51,12 @@ class TrainerMetrics:
         self._checkpoint_bytes = Counter(
             "trainer_checkpoint_bytes", "Bytes of committed checkpoints.", ["namespace"], registry=registry
         )
+        self._restored_bytes = Counter(
+            "trainer_restored_bytes",
+            "Bytes of checkpoints that members started from, by where they came from.",
+            ["namespace", "source"],
+            registry=registry,
+        )
         self._scrubs = Counter(
             "trainer_checkpoint_scrubs",
             "Checkpoints that were read in full, or could not be, by what was found.",
@@ -100,6 +106,10 @@ class TrainerMetrics:
             self._lost_steps.labels(namespace).inc(
                 max(0, after.last_rollback.from_step - after.last_rollback.to_step)
             )
+        if after.last_restore is not None and after.last_restore != before.last_restore:
+            for source in ("own", "peer", "store"):
+                count: int = getattr(after.last_restore, f"{source}_bytes")
+                self._restored_bytes.labels(namespace, source).inc(count)
         if after.phase != before.phase and after.phase is not None:
             self._transitions.labels(namespace, str(after.phase)).inc()
 

@@ -47,6 +47,17 @@ class DirectiveResult(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
+class Restored(msgspec.Struct, frozen=True):
+    """Where the bytes of a process's state came from: its own pod, other members, the store (RS2)."""
+
+    ckpt: str
+    own: int = 0
+    peer: int = 0
+    store: int = 0
+    liars: list[str] = []
+    """Who sent chunks that don't match their hashes."""
+
+
 class Beat(msgspec.Struct, frozen=True, rename="camel"):
     """One report of one agent. Ages are milliseconds at the time of sending; clocks never travel (TX7)."""
 
@@ -93,6 +104,15 @@ class Beat(msgspec.Struct, frozen=True, rename="camel"):
     hold: float = 0.0
     soft_epochs: bool = False
     """Whether the program takes another rank and world without a restart (ME5)."""
+
+    chunk_port: int = 0
+    """Where it serves chunks of checkpoints to other members; 0 where it doesn't."""
+    holds: list[str] = []
+    """Of which checkpoints and shards it has chunks, as `<id>/<shard>`."""
+    restored: Restored | None = None
+    """Of the present process, once it has restored from the store."""
+    waits: str = ""
+    """Why a start waits for the store, if one does."""
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -165,8 +185,9 @@ def problem(beat: Beat) -> str | None:
     for name, counter in (("cpuTicks", beat.cpu_ticks), ("rx", beat.rx), ("tx", beat.tx)):
         if counter is not None and not 0 <= counter <= _MAX_COUNTER:
             return f"{name} is {counter}; allowed are 0 to 2^63"
-    if not 0 <= beat.port <= 65535:
-        return f"port is {beat.port}; allowed are 0 to 65535"
+    for name, port in (("port", beat.port), ("chunkPort", beat.chunk_port)):
+        if not 0 <= port <= 65535:
+            return f"{name} is {port}; allowed are 0 to 65535"
     for name, number in (
         ("stepAgeMs", beat.step_age_ms),
         ("phaseAgeMs", beat.phase_age_ms),
@@ -179,6 +200,18 @@ def problem(beat: Beat) -> str | None:
             return f"{name} is {number}; it must be a finite number, 0 or more"
     if len(beat.dt_ms) > 16 or len(beat.metrics) > 8 or len(beat.have) > 64:
         return "dtMs, metrics or have is too long; at most 16, 8 and 64 entries"
+    if len(beat.holds) > 4 or any(len(held) > 80 for held in beat.holds) or len(beat.waits) > 1024:
+        return "holds or waits is too long; at most 4 entries of 80 characters, and 1024 characters"
+    if beat.restored is not None and (found := _problem_of(beat.restored)) is not None:
+        return found
     if not all(math.isfinite(value) for value in (*beat.dt_ms, *beat.metrics.values())):
         return "dtMs or metrics has a number that is not finite"
+    return None
+
+
+def _problem_of(restored: Restored) -> str | None:
+    if not all(0 <= count <= _MAX_STEP for count in (restored.own, restored.peer, restored.store)):
+        return "restored has a count out of bounds; allowed are 0 to 2^53"
+    if len(restored.ckpt) > 64 or len(restored.liars) > 4 or any(len(liar) > 80 for liar in restored.liars):
+        return "restored is too long; at most 64 characters of ckpt, and 4 liars of 80 characters"
     return None

@@ -8,6 +8,7 @@ Everything runs on one event loop; there are no locks.
 """
 
 import asyncio
+import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -148,6 +149,8 @@ class _Training:
     pods: dict[str, float] = field(default_factory=dict)
     """By pod uid, when its agent was last heard, however old its attempt is."""
     epoch: int = 0
+    key: str = ""
+    """What members of this epoch sign with when they ask each other for chunks; made anew for each epoch."""
     closed: bool = False
 
 
@@ -272,7 +275,7 @@ class Members:
             return body
         record = training.members.get(member)
         done = record.results if record is not None else {}
-        body["epoch"] = training.epoch
+        body["epoch"], body["key"] = training.epoch, training.key
         body["directives"] = [
             {"id": directive.id, "kind": directive.kind, "args": directive.args}
             for source in training.directives.get(member, {}).values()
@@ -355,8 +358,8 @@ class Members:
         """
         training = self._trainings.setdefault(uid, _Training())
         now = self._clock.monotonic()
-        if epoch is not None:
-            training.epoch = epoch
+        if epoch is not None and (epoch != training.epoch or not training.key):
+            training.epoch, training.key = epoch, secrets.token_hex(32) if epoch else ""
         for member in {*training.directives, *directives}:
             wanted = tuple(directives.get(member, ()))
             sources = training.directives.setdefault(member, {})
@@ -457,4 +460,6 @@ def _needs_decision(before: Beat, beat: Beat) -> bool:
         or len(before.acks) != len(beat.acks)
         or before.acks != beat.acks
         or before.have != beat.have
+        or before.restored != beat.restored
+        or before.waits != beat.waits
     )

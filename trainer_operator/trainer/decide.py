@@ -24,6 +24,8 @@ from trainer_operator.trainer import (
     memberstate,
     progress,
     recovery,
+    sources,
+    startwait,
     volumes,
 )
 from trainer_operator.trainer.directives import directives_of, go_id
@@ -67,6 +69,9 @@ def decide(observed: Observed) -> Decision:
     progress.follow(draft)
     told = {} if is_terminal(draft.status) else directives_of(draft)
     told.update({member: (directive,) for member, directive in draft.drains.items()})
+    if draft.store_order is not None:
+        lead, order = draft.store_order
+        told[lead] = (*told.get(lead, ()), order)
     heard = {member: tuple(inputs) for member, inputs in draft.inputs.items()}
     return Decision(draft.status, tuple(draft.actions), told, draft.wake, heard, draft.causes)
 
@@ -96,6 +101,7 @@ def _decide(draft: Draft) -> None:
         return
     memberstate.observe(draft)
     _restores(draft)
+    startwait.follow(draft)
     recovery.recover(draft)
     memberstate.observe_suspicion(draft)
     if not is_terminal(status):
@@ -104,6 +110,8 @@ def _decide(draft: Draft) -> None:
     if not is_terminal(status):
         change.scale(draft)
         checkpoints.request_when_due(draft)
+    if not is_terminal(status):
+        sources.follow(draft)
     if not is_terminal(status) and not gang.release(draft):
         _pods(draft)
         volumes.follow(draft)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from trainer_operator.api.status import TrainerStatus
 from trainer_operator.topology.members import AgentView, Directive, MemberId
-from trainer_operator.trainer import softepoch, stall
+from trainer_operator.trainer import softepoch, sources, stall
 from trainer_operator.trainer.draft import Draft
 from trainer_operator.trainer.environment import Peer, frameworks, peers_of, world_size
 from trainer_operator.trainer.membership import (
@@ -85,6 +85,7 @@ def _active(draft: Draft, agents: Mapping[MemberId, AgentView]) -> dict[MemberId
     must_be_known = [peer for peer in peers if not servers_mode or peer.member.role == "ps"]
     may_start = all(peer.address for peer in must_be_known)
     awaited = _not_listening(draft, agents)
+    holders = sources.holders(draft, status.membership.restore_from)
     wanted: dict[MemberId, tuple[Directive, ...]] = {}
     for member, agent in agents.items():
         if _must_prepare(draft, agent):
@@ -105,9 +106,10 @@ def _active(draft: Draft, agents: Mapping[MemberId, AgentView]) -> dict[MemberId
             and (agent.running or not _is_early(draft, member, awaited))
             and not draft.records.is_done(member, status.membership.epoch)
         ):
-            directives.append(
-                _stand_by(draft, peers, member) if member in waiting else _go(draft, peers, member)
-            )
+            if member in waiting:
+                directives.append(_stand_by(draft, peers, member))
+            else:  # who runs needs nobody to ask: what others hold meanwhile is no news for it
+                directives.append(_go(draft, peers, member, {} if agent.running else holders))
         if servers_mode and agent.running and agent.beat.ps_epoch < status.membership.ps_epoch:
             directives += _update_servers(status, member, peers)
         if member not in waiting:
@@ -184,18 +186,20 @@ def _is_early(draft: Draft, member: MemberId, awaited: set[str]) -> bool:
     )
 
 
-def _go(draft: Draft, peers: list[Peer], member: MemberId) -> Directive:
+def _go(draft: Draft, peers: list[Peer], member: MemberId, holders: sources.Holders) -> Directive:
     status, membership = draft.status, draft.status.membership
     from_store = membership.restore_from if membership.restore_step else ""
+    rank = next(peer.rank for peer in peers if peer.member == member)
     args = {
         "epoch": membership.epoch,
         "psEpoch": membership.ps_epoch,
-        "rank": next(peer.rank for peer in peers if peer.member == member),
+        "rank": rank,
         "world": membership.world or world_size(peers),
         "env": frameworks(peers, member, uid=draft.observed.trainer.metadata.uid, epoch=membership.epoch),
         "members": [peer.to_wire() for peer in peers],
         "restore": {"ckpt": from_store, "step": membership.restore_step} if from_store else None,
         "restoreStep": membership.restore_step,
+        "peers": sources.peers_for(holders, member, rank=rank) if from_store else [],
         "ring": member.role == "ps" and membership.restore_step > 0 and not from_store,
         "reason": membership.reason,
     }

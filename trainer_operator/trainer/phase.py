@@ -7,7 +7,7 @@ from trainer_operator.api.meta import Condition
 from trainer_operator.api.names import worker_selector
 from trainer_operator.api.status import AT_REST, TERMINAL, Phase, RoleStatus, TrainerStatus
 from trainer_operator.topology.members import MemberId
-from trainer_operator.trainer import gang, volumes
+from trainer_operator.trainer import gang, startwait, volumes
 from trainer_operator.trainer.checkpoints import can_store, save_problem
 from trainer_operator.trainer.draft import Draft
 from trainer_operator.trainer.membership import (
@@ -219,7 +219,7 @@ def _checkpoint_row(draft: Draft) -> tuple[str, bool | None, str, str]:
             "CredentialsMissing",
             "s3:// needs spec.checkpoint.credentialsSecret, a Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
         )
-    problem = save_problem(draft)
+    problem = startwait.problem(draft) or save_problem(draft)
     if problem is not None:
         return ("CheckpointHealthy", False, *problem)
     status = draft.status

@@ -106,6 +106,7 @@ async def test_a_beat_is_taken_and_answered_with_what_the_member_shall_do(case):
     case.members.declare("uid-t", "trainer", {WORKER: [GO]}, epoch=4)
     status, reply, _ = await case.post(step=5)
     assert status == 200
+    assert len(reply.pop("key")) == 64
     assert reply == {
         "epoch": 4,
         "hb": 2.0,
@@ -338,7 +339,7 @@ async def test_a_held_reply_of_a_trainer_that_is_gone_ends_without_orders(case):
 
 
 async def test_orders_for_a_successor_never_reach_the_predecessor_whose_reply_is_held(case):
-    """TX7, DT5: the old pod was cut off, its replacement is there, and both wait for news."""
+    """TX7, DT5, FT17: the old pod was cut off, its replacement is there, and both wait for news."""
     await case.post(token="old", pod="pod-0", attempt=1)
 
     async def replace_and_declare():
@@ -347,6 +348,9 @@ async def test_orders_for_a_successor_never_reach_the_predecessor_whose_reply_is
 
     reply, _ = await hold_until(case, replace_and_declare, token="old", pod="pod-0", attempt=1)
     assert reply["directives"] == []
+    assert reply["key"] == ""
+    _, reply, _ = await case.post(token="old", pod="pod-0", attempt=1)
+    assert reply["key"] == ""
 
 
 async def test_the_successor_is_told_at_once_what_the_predecessor_was_not(case):

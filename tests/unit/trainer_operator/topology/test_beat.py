@@ -138,6 +138,13 @@ def test_a_duration_or_figure_that_is_not_finite_is_refused(value):
         ({"dtMs": [1.0] * 17}, "too long"),
         ({"metrics": {str(n): 1.0 for n in range(9)}}, "too long"),
         ({"have": list(range(65))}, "too long"),
+        ({"chunkPort": 65536}, "chunkPort"),
+        ({"holds": ["a/0"] * 5}, "too long"),
+        ({"holds": ["a" * 81]}, "too long"),
+        ({"waits": "w" * 1025}, "too long"),
+        ({"restored": {"ckpt": "c", "peer": -1}}, "restored"),
+        ({"restored": {"ckpt": "c" * 65}}, "restored"),
+        ({"restored": {"ckpt": "c", "liars": ["l"] * 5}}, "restored"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -157,6 +164,8 @@ def test_a_value_out_of_bounds_is_refused_by_name(changes, named):
         {"metrics": {str(n): 1.0 for n in range(8)}},
         {"have": list(range(64))},
         {"stepAgeMs": 0},
+        {"chunkPort": 65535, "holds": ["a" * 80] * 4, "waits": "w" * 1024},
+        {"restored": {"ckpt": "c" * 64, "own": 2**53, "liars": ["l" * 80] * 4}},
     ],
 )
 def test_the_bounds_themselves_are_allowed(changes):

@@ -502,3 +502,27 @@ def test_a_janitor_is_no_member_and_stays_when_the_members_are_told_to_end(membe
     reply = members.reply(janitor_of(UID), JANITOR, term=0)
     assert ([each["id"] for each in reply["directives"]], reply["close"]) == ([work.id], False)
     assert members.declared(janitor_of(UID), JANITOR) == [work]
+
+
+# -- the key of an epoch
+
+
+def test_each_epoch_has_a_key_of_its_own_that_all_its_members_are_told(members):
+    """FT17: a pass once declared keeps the key, the next epoch has another one, and so has another training."""
+    for member in (WORKER, OTHER):
+        members.accept(beat(member))
+
+    def keys(uid=UID):
+        return {members.reply(uid, member, term=0)["key"] for member in (WORKER, OTHER)}
+
+    assert keys() == {""}
+    seen = set()
+    for epoch in (1, 1, 2, 2):
+        members.declare(UID, "trainer", {}, epoch=epoch)
+        members.declare(UID, "checkpoint", {})
+        (key,) = keys()
+        assert len(key) == 64
+        seen.add(key)
+    assert len(seen) == 2
+    members.declare("another", "trainer", {}, epoch=2)
+    assert keys("another").isdisjoint(seen)
