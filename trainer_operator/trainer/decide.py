@@ -69,9 +69,6 @@ def decide(observed: Observed) -> Decision:
     progress.follow(draft)
     told = {} if is_terminal(draft.status) else directives_of(draft)
     told.update({member: (directive,) for member, directive in draft.drains.items()})
-    if draft.store_order is not None:
-        lead, order = draft.store_order
-        told[lead] = (*told.get(lead, ()), order)
     heard = {member: tuple(inputs) for member, inputs in draft.inputs.items()}
     return Decision(draft.status, tuple(draft.actions), told, draft.wake, heard, draft.causes)
 
