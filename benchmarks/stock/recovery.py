@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.stock.arm import Broken, Json
 from benchmarks.stock.audit import Entry, runs
 
-__all__ = ["Mark", "Pod", "pods_of", "replacements", "seconds", "victims"]
+__all__ = ["Mark", "Pod", "created_after", "pods_of", "ran_after", "replacements", "seconds", "victims"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +90,49 @@ def seconds(entries: Sequence[Entry], mark: Mark, fresh: Iterable[Pod], *, node:
     if missing or not names:
         raise Broken(f"the audit log does not say when {', '.join(missing) or 'a replacement'} ran")
     return max(running[name] for name in names) - entries[moment].received
+
+
+def created_after(
+    entries: Sequence[Entry], marks: Mapping[str, Mark], *, label: str, node: str
+) -> dict[str, float]:
+    """Return, by job, the seconds from its failure to the first pod that was created for it afterwards."""
+    failed = _failed(entries, marks, node=node)
+    found: dict[str, float] = {}
+    for each in entries:
+        if each.verb == "create" and each.what == "pods" and each.ok:
+            job = each.label(label)
+            if job in failed and each.received >= failed[job]:
+                found.setdefault(job, each.answered - failed[job])
+    return found
+
+
+def ran_after(
+    entries: Sequence[Entry], marks: Mapping[str, Mark], fresh: Mapping[str, Collection[Pod]], *, node: str
+) -> dict[str, float]:
+    """Return, by job, the seconds from its failure until the last of its new pods ran.
+
+    A new pod may have the name of the failed one.
+
+    Raises: Broken when the audit log does not hold what was seen.
+    """
+    failed = _failed(entries, marks, node=node)
+    jobs = {pod.name: job for job, pods in fresh.items() for pod in pods}
+    ran: dict[str, float] = {}
+    for each in entries:
+        since = failed.get(jobs.get(each.name, ""), float("inf"))
+        if each.what == "pods/status" and each.user == node and each.ok and each.received >= since:
+            ran.setdefault(each.name, each.answered)
+    if missing := sorted(jobs.keys() - ran.keys()):
+        raise Broken(f"the audit log does not say when {', '.join(missing)} ran")
+    return {job: max(ran[pod.name] for pod in pods) - failed[job] for job, pods in fresh.items()}
+
+
+def _failed(entries: Sequence[Entry], marks: Mapping[str, Mark], *, node: str) -> dict[str, float]:
+    """Return when the API server received each failure: what the node itself says is none."""
+    jobs = {(mark.verb, mark.what, mark.name): job for job, mark in marks.items()}
+    found: dict[str, float] = {}
+    for each in entries:
+        job = jobs.get((each.verb, each.what, each.name), "")
+        if job and each.ok and each.user != node:
+            found.setdefault(job, each.received)
+    return found

@@ -26,7 +26,7 @@ from benchmarks.stock.injections import (
     pods_by_job,
     started,
 )
-from benchmarks.stock.recovery import Pod, replacements, seconds, victims
+from benchmarks.stock.recovery import Pod, created_after, replacements, seconds, victims
 from benchmarks.stock.scenario import Group, Outcome, Room
 from benchmarks.stock.scenarios.crashloop import CrashLoop
 from benchmarks.stock.spread import percentile
@@ -57,6 +57,7 @@ class Failure:
     def columns(self) -> tuple[Column, ...]:
         """Return the figures, in seconds and pods."""
         return (
+            Column("created", "replacement created s, median", 3),
             Column("median", "seconds until whole, median", 3),
             Column("slowest", "slowest", 3),
             Column("started", "pods started per failed pod", 2),
@@ -76,6 +77,7 @@ class Failure:
             else [pods[name][-1] for name in names]
         )
         rounds = [chosen] if self.share else [[pod] for pod in chosen]
+        created: list[float] = []
         took: list[float] = []
         fresh = 0
         for number, failing in enumerate(rounds, start=1):
@@ -83,14 +85,18 @@ class Failure:
             found = await self._fail(room, failing)
             if found is None:
                 note = f"not recovered in {_span(self.patience)}, failure {number} of {len(rounds)}"
-                return Outcome({"median": None, "slowest": None, "started": None}, {"median": note})
-            took += found[0]
-            fresh += found[1]
+                return Outcome(dict.fromkeys(column.key for column in self.columns), {"created": note})
+            created += found[0]
+            took += found[1]
+            fresh += found[2]
         figures = {"median": percentile(took, 0.5), "slowest": max(took), "started": fresh / len(chosen)}
-        return Outcome(figures)
+        return Outcome({**({"created": percentile(created, 0.5)} if created else {}), **figures})
 
-    async def _fail(self, room: Room, failing: Sequence[Pod]) -> tuple[list[float], int] | None:
-        """Return how long each job took and how many pods were started; None when it took too long."""
+    async def _fail(self, room: Room, failing: Sequence[Pod]) -> tuple[list[float], list[float], int] | None:
+        """Return the seconds to each first replacement, to each whole job, and how many pods were started.
+
+        None when it took too long.
+        """
         tail = Tail(room.cluster.audit_log)
         before = await pods_by_job(room, {pod.job for pod in failing})
         known = {pod.uid for found in before.values() for pod in found}
@@ -117,7 +123,9 @@ class Failure:
             seconds(entries, mark, whole[pod.job], node=KWOK_USER)
             for pod, mark in zip(failing, marks, strict=True)
         ]
-        return took, sum(len(found) for found in whole.values())
+        by_job = {pod.job: mark for pod, mark in zip(failing, marks, strict=True)}
+        created = created_after(entries, by_job, label=room.arm.pod_label, node=KWOK_USER)
+        return list(created.values()), took, sum(len(found) for found in whole.values())
 
 
 def _span(seconds: float) -> str:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from benchmarks.result import Column
 from benchmarks.stock import audit
 from benchmarks.stock.arm import Broken
-from benchmarks.stock.audit import Entry
 from benchmarks.stock.cluster import KWOK_USER
 from benchmarks.stock.injections import PODS_PER_JOB, fail, pods_by_job, started
-from benchmarks.stock.recovery import Mark, Pod, replacements
+from benchmarks.stock.recovery import Mark, Pod, created_after, ran_after, replacements
 from benchmarks.stock.scenario import Outcome, Room
 from benchmarks.stock.spread import percentile
 from benchmarks.stock.story import Story, submit
 from runtime.clock import SystemClock
 from runtime.tasks import TaskScope
 
-__all__ = ["UnderLoad", "created_after", "ran_after"]
+__all__ = ["UnderLoad"]
 
 _LOOK = 0.1
 _PATIENCE = 600.0
@@ -121,7 +120,7 @@ class UnderLoad:
         deadline = clock.monotonic() + self.patience
         while True:
             story.look()
-            found = created_after(story.entries, marks, label=room.arm.pod_label)
+            found = created_after(story.entries, marks, label=room.arm.pod_label, node=KWOK_USER)
             if len(found) == len(marks) or clock.monotonic() > deadline:
                 return found
             room.say(f"{len(found)} of {len(marks)} replaced")
@@ -146,51 +145,3 @@ class UnderLoad:
                 return None
             room.say(f"{len(whole)} of {len(pods)} run again")
             await asyncio.sleep(10 * _LOOK)
-
-
-def created_after(entries: Sequence[Entry], marks: Mapping[str, Mark], *, label: str) -> dict[str, float]:
-    """Return, by job, the seconds from its failure to the first pod that was created for it afterwards."""
-    failed = _failed(entries, marks)
-    found: dict[str, float] = {}
-    for each in entries:
-        if each.verb == "create" and each.what == "pods" and each.ok:
-            job = each.label(label)
-            if job in failed and each.received >= failed[job]:
-                found.setdefault(job, each.answered - failed[job])
-    return found
-
-
-def ran_after(
-    entries: Sequence[Entry], marks: Mapping[str, Mark], fresh: Mapping[str, Collection[Pod]], *, node: str
-) -> dict[str, float]:
-    """Return, by job, the seconds from its failure until the last of its new pods ran.
-
-    A new pod may have the name of the failed one.
-
-    Raises: Broken when the audit log does not hold what was seen.
-    """
-    failed = _failed(entries, marks)
-    jobs = {pod.name: job for job, pods in fresh.items() for pod in pods}
-    ran: dict[str, float] = {}
-    for each in entries:
-        job = jobs.get(each.name, "")
-        if (
-            each.what == "pods/status"
-            and each.user == node
-            and each.ok
-            and each.received >= failed.get(job, float("inf"))
-        ):
-            ran.setdefault(each.name, each.answered)
-    if missing := sorted(jobs.keys() - ran.keys()):
-        raise Broken(f"the audit log does not say when {', '.join(missing)} ran")
-    return {job: max(ran[pod.name] for pod in pods) - failed[job] for job, pods in fresh.items()}
-
-
-def _failed(entries: Sequence[Entry], marks: Mapping[str, Mark]) -> dict[str, float]:
-    """Return when the API server received each failure."""
-    jobs = {(mark.verb, mark.what, mark.name): job for job, mark in marks.items()}
-    found: dict[str, float] = {}
-    for each in entries:
-        if each.ok and (job := jobs.get((each.verb, each.what, each.name))) and each.user != KWOK_USER:
-            found.setdefault(job, each.received)
-    return found
