@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.report import BEGIN, END
 from benchmarks.result import Ratio
 from benchmarks.stock.growth import growth, sizes
-from benchmarks.stock.results import claims, figures
+from benchmarks.stock.results import claims, figures, is_complete
 from benchmarks.stock.spread import spread
 
 __all__ = ["LABELS", "plot", "render", "summary", "write"]
@@ -75,6 +75,11 @@ def summary(found: Document) -> str:
     storms = [s["name"] for s in found["sections"] if s["name"].startswith("storm-") and "x" not in s["name"]]
     biggest = max(storms, key=lambda name: int(name.removeprefix("storm-")), default="")
     idles = [section["name"] for section in found["sections"] if section["name"].startswith("idle-")]
+    storming = max(
+        (s["name"] for s in found["sections"] if s["name"].startswith("underload-")),
+        key=lambda name: int(name.removeprefix("underload-")),
+        default="",
+    )
     columns: list[tuple[str, str, str, int]] = [
         (biggest, "pods_per_second", f"Pods/s, {biggest.removeprefix('storm-')} jobs x 4", 0),
         (biggest, "requests_per_job", "Requests/job", 1),
@@ -82,17 +87,26 @@ def summary(found: Document) -> str:
         *((name, "writes", "Idle writes", 0) for name in idles[:1]),
         ("pod-failed", "median", "Failed pod replaced, s", 2),
         ("pods-failed", "slowest", "10 % failed at once, s", 2),
+        (storming, "created_p99", "Replaced in a storm, p99 s", 2),
+        ("process-hang", "step", "Hung process, next step, s", 0),
+        ("node-lost", "median", "Lost node, s", 0),
     ]
     columns = [each for each in columns if any(figures(dict(found), each[0], arm, each[1]) for arm in LABELS)]
     if not columns:
         return "No figure yet.\n"
     lines = [f"| | {' | '.join(label for _, _, label, _ in columns)} |", "|---|" + "---:|" * len(columns)]
     for arm, label in LABELS.items():
-        values = [(figures(dict(found), section, arm, key), digits) for section, key, _, digits in columns]
-        if any(found_values for found_values, _ in values):
-            cells = [f"{spread(each).median:,.{digits}f}" if each else "–" for each, digits in values]
+        cells = [_brief(found, section, arm, key, digits) for section, key, _, digits in columns]
+        if any(cell != "–" for cell in cells):
             lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _brief(found: Document, section: str, arm: str, key: str, digits: int) -> str:
+    if not is_complete(dict(found), section, arm, key):
+        return "not recovered"
+    values = figures(dict(found), section, arm, key)
+    return f"{spread(values).median:,.{digits}f}" if values else "–"
 
 
 def write(path: Path, found: Document, *, plots: Path) -> None:

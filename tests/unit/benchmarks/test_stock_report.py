@@ -1,6 +1,7 @@
 """The result of a comparison, and what is made of it alone."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -9,10 +10,13 @@ from benchmarks.stock import report, results
 from benchmarks.stock.journal import Record
 from benchmarks.stock.plan import Plan
 from benchmarks.stock.scenario import Group, Outcome
+from benchmarks.stock.scenarios.failures import full
 from benchmarks.stock.scenarios.idle import Idle
 from benchmarks.stock.scenarios.scale import Scale
 from benchmarks.stock.scenarios.storm import Storm
 
+ROOT = Path(__file__).resolve().parents[3]
+FAILURES = {scenario.name: scenario for group in full() for scenario in group.scenarios}
 MACHINE = {
     "cpus": 2,
     "cpu": "some",
@@ -136,6 +140,32 @@ def test_the_summary_has_a_row_for_each_arm_that_was_measured():
     assert lines[2] == "| **this operator** | 700 | 7.5 | 100 | 0 |"
     assert lines[3] == "| training-operator, tuned | 175 | 14.0 | 100 | – |"
     assert len(lines) == 5
+
+
+def test_the_summary_says_who_does_not_recover():
+    plan = Plan("full", (Group("node-lost", (FAILURES["node-lost"],)),), ("ours", "stock-tuned"))
+    records = [
+        Record(cell, {}, {"node-lost": Outcome({"median": 371.2 if cell.arm == "ours" else None})})
+        for cell in plan.cells()
+    ]
+    lines = report.summary(
+        results.document(plan, records, machine=MACHINE, command="make bench")
+    ).splitlines()
+    assert lines[0] == "| | Lost node, s |"
+    assert lines[2:] == ["| **this operator** | 371 |", "| training-operator, tuned | not recovered |"]
+
+
+def test_the_page_shows_the_stored_result(tmp_path):
+    """Written anew by `python -m benchmarks.stock --table`."""
+    page = ROOT / "docs" / "benchmarks" / "stock.md"
+    stored = results.load()
+    if stored is None:
+        assert "No result is stored yet." in page.read_text()
+        return
+    copy = tmp_path / page.name
+    copy.write_text(page.read_text())
+    report.write(copy, stored, plots=tmp_path / "stock.svg")
+    assert copy.read_text() == page.read_text()
 
 
 def test_a_page_is_written_between_its_markers_with_a_plot_that_does_not_change(tmp_path):
