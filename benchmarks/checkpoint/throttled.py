@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
+from trainer_operator.agent.backends import Page
 from trainer_operator.agent.backends.file import FileStore
 
 __all__ = ["ThrottledStore"]
@@ -20,6 +21,16 @@ class ThrottledStore(FileStore):
         self._free_at = 0.0
         self.fetched = 0
         """Bytes that were read so far."""
+
+    def create(self, key: str, data: bytes) -> None:
+        """Create an object, after the latency of a request."""
+        time.sleep(self._latency)
+        super().create(key, data)
+
+    def list(self, prefix: str, *, cursor: str = "", shallow: bool = False) -> Page:
+        """List a page, after the latency of a request."""
+        time.sleep(self._latency)
+        return super().list(prefix, cursor=cursor, shallow=shallow)
 
     def get_range(self, key: str, *, start: int, length: int) -> bytes:
         """Read a part, as fast as the line allows."""

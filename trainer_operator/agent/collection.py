@@ -15,7 +15,7 @@ go with the last one that does.
 from __future__ import annotations
 
 import re
-from typing import Dict, Iterable, Iterator, List, Optional, Set, Tuple
+from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple
 
 from trainer_operator.agent import index, store
 from trainer_operator.agent.backends import Home, Passing, StoreError, every_entry
@@ -26,11 +26,15 @@ _CHUNK = re.compile(r"^c\d+/[0-9a-f]{2}/[0-9a-f]{64}\Z")
 _RECORD = re.compile(r"^(INTENT|PROBE|shards/\d+/r\d+\.idx|(acks|extra)/\d+\.r\d+)\Z")
 _INDEX = re.compile(r"^(\d{1,6})/r(\d{1,3})\.idx\Z")
 _DELETED_AT_ONCE = 1000
+Living = Mapping[str, Tuple[str, ...]]
+"""By checkpoint that exists, those whose data it refers to."""
 _UNDECIDED, _GONE = object(), object()
 
 
-def collect(where: CheckpointDir) -> int:
+def collect(where: CheckpointDir, *, alive: Optional[Living] = None) -> int:
     """Delete what only this checkpoint needs; return how many objects went.
+
+    `alive`: who lives, if it was found out after this and all others that go were buried, and nobody saves any more.
 
     Guarantees: repeatable from any point; the tombstone is durable before anybody looks who lives (GC4, GC6); no chunk
     that a checkpoint refers to is deleted (IV3); names that are not ours stay (GC7).
@@ -46,7 +50,8 @@ def collect(where: CheckpointDir) -> int:
     buried = [owner for owner in owners if owner is where or store.is_collected(owner)]
     doomed = {key for owner in buried for key in _named(owner, _CHUNK)}
     if decision.committed and doomed:  # nobody refers to what was never committed
-        _spare(where.home, {owner.ckpt for owner in buried}, doomed)
+        alive = living(where.home) if alive is None else alive
+        _spare(where.home, {owner.ckpt for owner in buried}, doomed, alive)
     deleted = _delete(where, sorted(doomed))
     deleted += _delete(where, _named(where, _RECORD))
     for owner in buried:
@@ -54,12 +59,14 @@ def collect(where: CheckpointDir) -> int:
     return deleted
 
 
-def living(home: Home) -> Dict[str, Decision]:
-    """Return the decisions of all checkpoints that exist, such that nothing that they rely on is missed.
+def living(home: Home) -> Living:
+    """Return the checkpoints that exist and whom they rely on, such that nobody who is relied on is missed.
+
+    No more of 10,000 decisions is kept in memory (KT7).
 
     Raises: Malformed when a DECISION cannot be read; StoreError when the store does not answer.
     """
-    alive: Dict[str, Decision] = {}
+    alive: Dict[str, Tuple[str, ...]] = {}
     gone: Set[str] = set()
     undecided: Optional[Set[str]] = None
     while True:
@@ -68,7 +75,7 @@ def living(home: Home) -> Dict[str, Decision]:
         for name, found in zip(names, each(lambda name: _look(home, name), names, width=RECORD_WIDTH)):
             if found is _UNDECIDED:
                 seen.add(name)
-            elif isinstance(found, Decision):
+            elif isinstance(found, tuple):
                 alive[name] = found
             else:
                 gone.add(name)
@@ -82,16 +89,19 @@ def _look(home: Home, ckpt: str) -> object:
     decision = store.read_decision(where)
     if decision is None:
         return _UNDECIDED
-    return decision if decision.committed and not store.is_collected(where) else _GONE
+    return decision.owners if decision.committed and not store.is_collected(where) else _GONE
 
 
-def _spare(home: Home, buried: Set[str], doomed: Set[str]) -> None:
+def _spare(home: Home, buried: Set[str], doomed: Set[str], alive: Living) -> None:
     """Take from the doomed what a living checkpoint refers to, one index after the other (GC5)."""
-    for ckpt, decision in sorted(living(home).items()):
-        shared = buried.intersection(decision.owners)
+    for ckpt, owners in sorted(alive.items()):
+        shared = buried.intersection(owners)
         if not shared:
             continue
         where = CheckpointDir(home, ckpt)
+        decision = store.read_decision(where)
+        if decision is None:
+            raise StoreError("the DECISION of %s, which was there a moment ago, is gone" % ckpt)
         for shard, copy in _copies(where, decision):
             try:
                 found = index.parse(where.store.get(where.index(shard, copy), limit=index.MAX_INDEX_BYTES))

@@ -7,8 +7,8 @@ from typing import Callable, Iterable, List, TypeVar
 
 WIDTH = 4
 """For pieces of data: so many of 16 MiB are in memory at a time."""
-RECORD_WIDTH = 16
-"""For small records, of which a checkpoint of 1,024 shards has 2,048 (KT6)."""
+RECORD_WIDTH = 32
+"""For small records, of which a checkpoint of 1,024 shards has 2,048: at 20 ms each that is 1.3 s (KT6)."""
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 

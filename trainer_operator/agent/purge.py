@@ -6,7 +6,7 @@ of each stay, as after any collection: a decider that was held up must find them
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 from trainer_operator.agent import collection, store
 from trainer_operator.agent.backends import Home, NotFound
@@ -32,12 +32,21 @@ def purge(home: Home) -> Dict[str, Any]:
     for where in mine:
         store.bury(where)
     deleted = 0
+    alive = _living(home)
     for where in mine:
         try:
-            deleted += collection.collect(where)
+            deleted += collection.collect(where, alive=alive)
         except Malformed:
             left.append(where.ckpt)
     return {"deleted": deleted, "left": sorted(left)[:64]}
+
+
+def _living(home: Home) -> Optional[collection.Living]:
+    """Look once for all of them, since no one is committed any more; None where a collection has to look and refuse."""
+    try:
+        return collection.living(home)
+    except Malformed:
+        return None
 
 
 def _is_decided(where: CheckpointDir) -> bool:

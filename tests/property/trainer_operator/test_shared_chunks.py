@@ -16,6 +16,7 @@ from memorystore import Died, Fault, MemoryStore
 from storecontract import patient
 from trainer_operator.agent import collection, copying, index, packed, store
 from trainer_operator.agent.backends import Home, StoreError
+from trainer_operator.api.status import TrainerStatus
 from trainer_operator.checkpoint.pins import choose_base, is_pinned, still_pinned
 from trainer_operator.checkpoint.retention import Kept, to_retire
 
@@ -143,7 +144,7 @@ class SharedChunks(RuleBasedStateMachine):
     def free_and_mark(self):
         """GC2, GC3: one compare-and-swap of one object at a time."""
         for kept in list(self.objects.values()):
-            pins = tuple(still_pinned(kept.pins, self.objects.values()))
+            pins = tuple(still_pinned(kept.pins, self.objects.values(), TrainerStatus()))
             self.objects[kept.name] = replace(kept, pins=pins)
         for name in to_retire(self.objects.values(), RETENTION):
             self.objects[name] = replace(self.objects[name], marked=True)
@@ -177,7 +178,7 @@ class SharedChunks(RuleBasedStateMachine):
             state = "Committed" if decided.committed else "GarbageCollected"
             self.objects[kept.name] = replace(kept, state=state)
         for kept in self.objects.values():
-            assert not still_pinned(kept.pins, self.objects.values()), "IV8"
+            assert not still_pinned(kept.pins, self.objects.values(), TrainerStatus()), "IV8"
             if store.read_decision(self.where(kept)) is not None:
                 assert self.run(lambda kept=kept: collection.collect(self.where(kept)), nothing) is not None
         left = {key.rpartition("/")[2] for key in self.memory.objects}

@@ -87,9 +87,11 @@ class FileStore:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 with open(descriptor, "rb", closefd=False) as file:
-                    if start:
-                        file.seek(start)
-                    return file.read(length)
+                    file.seek(start)
+                    # Records are read with room for 4 MiB; a buffer of that size for each would hold 128 MB (KT7).
+                    expected = min(length, max(0, os.fstat(descriptor).st_size - start) + 1)
+                    data = file.read(expected)
+                    return data + file.read(length - expected) if len(data) == expected else data
             finally:
                 os.close(descriptor)
 
