@@ -166,6 +166,10 @@ def test_a_checkpoint_is_written_while_training_goes_on_and_restored_with_its_ha
     operator.result(begin(operator, 2, restore={"ckpt": ckpt, "step": step}, restoreStep=step))
     wait_until(lambda: f"restored {step} {step}" in agent.log)
     operator.wait(lambda: operator.beat("worker-0")["step"] > step)
+    told = operator.beat("worker-0")
+    assert (told["holds"], told["chunkPort"] > 0) == ([f"{ckpt}/0"], True)
+    own = {"ckpt": ckpt, "own": len(str(step)), "peer": 0, "store": 0, "liars": []}
+    assert told["restored"] == own
 
     checked = operator.result(operator.want("worker-0", "verify", "Store", op="verify", ckpt=ckpt))
     assert checked["value"]["ok"]
@@ -187,11 +191,13 @@ def test_a_checkpoint_is_written_while_training_goes_on_and_restored_with_its_ha
         (root / name).rename(away / name)
     waiting = begin(operator, 5, restore={"ckpt": ckpt, "step": step}, restoreStep=step)
     wait_until(lambda: "the start waits for the store: StoreChanged: " in agent.log)
+    operator.wait(lambda: operator.beat("worker-0")["waits"].startswith("StoreChanged: "))
     assert operator.beat("worker-0")["proc"] == "none"
     for name in ("store", "STORE"):
         (away / name).rename(root / name)
     chunk.write_bytes(content)
     assert operator.result(waiting)["ok"]
+    operator.wait(lambda: operator.beat("worker-0")["waits"] == "")
 
     chunk.write_bytes(b"")
     refused = operator.result(begin(operator, 6, restore={"ckpt": ckpt, "step": step}, restoreStep=step))

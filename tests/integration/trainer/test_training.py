@@ -36,17 +36,27 @@ def test_killed_process_restarts_in_place_from_the_newest_committed_checkpoint(j
 
 
 def test_deleted_pod_is_replaced_under_the_next_attempt_and_the_others_stay(job, until):
-    """FT02, TR10, ME4, R1: exactly one new pod, suffix -a1, charged as a disruption."""
-    digits = job.digits(epochs=LONG)
+    """FT02, TR10, ME4, R1: exactly one new pod, suffix -a1, charged as a disruption.
+
+    RS2: its state comes from those that stayed, not from the store.
+    """
+    digits = job.digits(epochs=LONG, workers=4)
     digits.wait_committed()
     before = {name: pod["metadata"]["uid"] for name, pod in digits.pods().items()}
     digits.world.kubectl("delete", "pod", "digits-worker-1", "-n", digits.namespace, "--wait=false")
     until(lambda: "digits-worker-1-a1" in digits.pods(), 60, "the replacement")
     status = digits.wait_trains_on()
     after = digits.pods()
-    assert after["digits-worker-0"]["metadata"]["uid"] == before["digits-worker-0"]
-    assert set(after) <= {"digits-worker-0", "digits-worker-1", "digits-worker-1-a1"}
+    stayed = set(before) - {"digits-worker-1"}
+    assert {name: after[name]["metadata"]["uid"] for name in stayed} == {
+        name: before[name] for name in stayed
+    }
+    assert set(after) - {"digits-worker-1"} == {*stayed, "digits-worker-1-a1"}
     assert (status["failures"], status["disruptions"]) == (0, 1)
+    restore = until(lambda: digits.status().get("lastRestore"), 60, "the report of the restore")
+    assert (restore["members"], restore["checkpoint"]) == (4, status["membership"]["restoreFrom"])
+    assert restore["ownBytes"] > 0
+    assert restore["peerBytes"] > 0
 
 
 def test_parameter_server_restarts_while_no_worker_process_exits(job):
