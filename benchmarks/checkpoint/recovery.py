@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +14,15 @@ from benchmarks.checkpoint.throttled import ThrottledStore
 from benchmarks.result import Column, Ratio, Result, Row, Scale
 from trainer_operator.agent import chunkcache, copying, index, packed, store
 from trainer_operator.agent.backends import Home
+from trainer_operator.agent.peers import ChunkServer, Keys, Peer, Peers, Roster
 
 __all__ = ["Plan", "measure", "recover"]
 
-_NOTHING, _OLDER, _ALL = "nothing", "an older checkpoint", "this checkpoint"
+_NOTHING = "with nothing on the pod's volume"
+_OLDER = "with an older checkpoint on the pod's volume"
+_ALL = "with this checkpoint on the pod's volume"
+_PEER = "with nothing, and this checkpoint in another pod"
+_KEY = "00" * 32
 _IDS = ("000000000010-e1-0001", "000000000020-e1-0002")
 
 
@@ -38,7 +45,7 @@ _PLANS = {
 
 
 def measure(scale: Scale) -> Result:
-    """Restore one checkpoint with nothing, an older one, and all of it on the pod's volume."""
+    """Restore one checkpoint with nothing, an older one, and all of it on the pod's volume, and from another pod."""
     plan = _PLANS[scale]
     with tempfile.TemporaryDirectory() as folder:
         figures = recover(Path(folder), plan)
@@ -49,9 +56,9 @@ def measure(scale: Scale) -> Result:
         "Recovery: only what is missing",
         f"One shard of {size / 1e6:,.0f} MB in {plan.tensors} tensors, of which {plan.changed} differ from the older "
         f"checkpoint; a store behind a line of {plan.bytes_per_second / 1e6:g} MB/s that all requests share, each with "
-        f"{plan.latency * 1000:g} ms besides; every byte is compared with its hash in all three rows.",
+        f"{plan.latency * 1000:g} ms besides; every byte is compared with its hash in all rows; the other pod is an agent on the same machine, behind no line.",
         (Column("seconds", "seconds", 2), Column("fetched", "MB from the store")),
-        tuple(Row(f"with {what} on the pod's volume", values) for what, values in figures.items()),
+        tuple(Row(what, values) for what, values in figures.items()),
         (
             Ratio(
                 "full recovery over incremental (KT4)",
@@ -60,12 +67,13 @@ def measure(scale: Scale) -> Result:
                 unit=" times",
             ),
             Ratio("full recovery over one in the same pod", full / figures[_ALL]["seconds"], unit=" times"),
+            Ratio("full recovery over one from another pod", full / figures[_PEER]["seconds"], unit=" times"),
         ),
     )
 
 
 def recover(folder: Path, plan: Plan) -> dict[str, dict[str, float]]:
-    """Save two checkpoints, restore the second one in three pods, and return the seconds and bytes of each."""
+    """Save two checkpoints, restore the second one in four pods, and return the seconds and bytes of each."""
     content = {f"layer{number}": os.urandom(plan.tensor_bytes) for number in range(plan.tensors)}
     saved = Home(_line(folder, plan), "trainer")
     caches = {what: folder / str(number) for number, what in enumerate((_NOTHING, _OLDER, _ALL))}
@@ -74,16 +82,34 @@ def recover(folder: Path, plan: Plan) -> dict[str, dict[str, float]]:
             content[changed] = os.urandom(plan.tensor_bytes)
         _save(folder, saved, ckpt, content, cache=caches[name])
     figures = {}
-    for what, cache in caches.items():
-        line = _line(folder, plan)
-        home = chunkcache.cached(Home(line, "trainer"), str(cache))
-        began = time.monotonic()
-        _, found = index.read_shard(store.CheckpointDir(home, _IDS[1]), 0)
-        seconds = time.monotonic() - began
-        if found != content:
-            raise RuntimeError(f"what was restored with {what} on the volume is not what was saved")
-        figures[what] = {"seconds": seconds, "fetched": line.fetched / 1e6}
+    with _serving(caches[_ALL]) as roster:
+        for what in (_NOTHING, _OLDER, _ALL, _PEER):
+            line = _line(folder, plan)
+            peers = Peers(roster) if what == _PEER else None
+            home = chunkcache.cached(
+                Home(line, "trainer"), str(caches.get(what, folder / "new")), peers=peers
+            )
+            began = time.monotonic()
+            _, found = index.read_shard(store.CheckpointDir(home, _IDS[1]), 0)
+            seconds = time.monotonic() - began
+            if peers is not None:
+                peers.close()
+            if found != content:
+                raise RuntimeError(f"what was restored {what} is not what was saved")
+            figures[what] = {"seconds": seconds, "fetched": line.fetched / 1e6}
     return figures
+
+
+@contextmanager
+def _serving(cache: Path) -> Iterator[Roster]:
+    """Serve a folder as the agent of another pod does."""
+    keys = Keys("uid")
+    keys.learn(1, _KEY)
+    server = ChunkServer("127.0.0.1", open_chunk=chunkcache.ChunkCache(str(cache)).open, keys=keys)
+    try:
+        yield Roster("uid", 1, _KEY, (Peer("127.0.0.1", server.port),))
+    finally:
+        server.close()
 
 
 def _line(folder: Path, plan: Plan) -> ThrottledStore:
