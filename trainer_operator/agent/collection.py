@@ -5,7 +5,10 @@
 Who lives is read from the store and not from the objects: whoever has a DECISION "commit" and no tombstone. The store
 has no snapshots, and while we look a checkpoint may be committed and its base be marked. Seen in the wrong order, we
 would count neither, though both share a chunk. So we look until a whole look finds nothing new: whoever was undecided
-in the last one and was committed later still had its base pinned, and that base was counted before.
+in the last one and was committed later still had its base pinned, and that base was counted before. An attempt that is
+undecided though its base does not live has lost its object, and with it the pin: it is aborted before anything goes.
+One that was counted may be deleted before we read its index, and whoever builds on it was not counted: we look again.
+The package `models` has all of this in one model, with what breaks without each part.
 
 DECISION and tombstone stay, so that a decider that was held up finds them (DE4). A crash at any point is made good by
 the same call with a fresh look (GC6). Chunks that others refer to stay in the folder of the one that wrote them, and
@@ -18,8 +21,9 @@ import re
 from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple
 
 from trainer_operator.agent import index, store
-from trainer_operator.agent.backends import Home, Passing, StoreError, every_entry
+from trainer_operator.agent.backends import Home, NotFound, Passing, StoreError, every_entry
 from trainer_operator.agent.parallel import RECORD_WIDTH, each
+from trainer_operator.agent.records import Malformed, parse_record
 from trainer_operator.agent.store import CheckpointDir, Decision
 
 _CHUNK = re.compile(r"^c\d+/[0-9a-f]{2}/[0-9a-f]{64}\Z")
@@ -49,9 +53,11 @@ def collect(where: CheckpointDir, *, alive: Optional[Living] = None) -> int:
     owners = [where, *(where.sibling(ckpt) for ckpt in decision.owners)]
     buried = [owner for owner in owners if owner is where or store.is_collected(owner)]
     doomed = {key for owner in buried for key in _named(owner, _CHUNK)}
-    if decision.committed and doomed:  # nobody refers to what was never committed
+    while decision.committed and doomed:  # nobody refers to what was never committed
         alive = living(where.home) if alive is None else alive
-        _spare(where.home, {owner.ckpt for owner in buried}, doomed, alive)
+        if _spare(where.home, {owner.ckpt for owner in buried}, doomed, alive):
+            break
+        alive = None
     deleted = _delete(where, sorted(doomed))
     deleted += _delete(where, _named(where, _RECORD))
     for owner in buried:
@@ -80,7 +86,9 @@ def living(home: Home) -> Living:
             else:
                 gone.add(name)
         if seen == undecided and len(seen) == len(names):
-            return alive
+            if not [name for name in sorted(seen) if _abort_orphan(CheckpointDir(home, name), alive)]:
+                return alive
+            seen = set()
         undecided = seen
 
 
@@ -92,8 +100,25 @@ def _look(home: Home, ckpt: str) -> object:
     return decision.owners if decision.committed and not store.is_collected(where) else _GONE
 
 
-def _spare(home: Home, buried: Set[str], doomed: Set[str], alive: Living) -> None:
-    """Take from the doomed what a living checkpoint refers to, one index after the other (GC5)."""
+def _abort_orphan(where: CheckpointDir, alive: Living) -> bool:
+    """Abort an attempt whose base does not live, unless it was committed first; whether there was anything to decide."""
+    try:
+        intent = parse_record(where.store.get(where.record("INTENT"), limit=store.MAX_RECORD_BYTES), "INTENT")
+    except (Malformed, NotFound):
+        return False  # not ours, or of a newer version
+    base = intent.get("base")
+    if not base or base in alive:
+        return False
+    step, epoch = store.step_of(where.ckpt), int(where.ckpt.split("-")[1][1:])
+    store.decide_abort(where, step=step, epoch=epoch, reason="BaseLost", nonce="%s-orphan" % where.ckpt)
+    return True
+
+
+def _spare(home: Home, buried: Set[str], doomed: Set[str], alive: Living) -> bool:
+    """Take from the doomed what a living checkpoint refers to, one index after the other (GC5).
+
+    False when one of them is being deleted by now: somebody may build on it who was undecided when we looked.
+    """
     for ckpt, owners in sorted(alive.items()):
         shared = buried.intersection(owners)
         if not shared:
@@ -109,7 +134,7 @@ def _spare(home: Home, buried: Set[str], doomed: Set[str], alive: Living) -> Non
                 raise
             except StoreError:
                 if store.is_collected(where):
-                    break  # it is being deleted as well, and with it what it refers to
+                    return False
                 # Its index is damaged. What it may refer to stays: a repair from another copy needs it.
                 prefixes = tuple(where.sibling(owner).prefix for owner in shared)
                 doomed.difference_update([key for key in doomed if key.startswith(prefixes)])
@@ -117,6 +142,7 @@ def _spare(home: Home, buried: Set[str], doomed: Set[str], alive: Living) -> Non
             doomed.difference_update(
                 where.sibling(chunk.owner).chunk(copy, chunk.sha256) for chunk in found.chunks()
             )
+    return True
 
 
 def _copies(where: CheckpointDir, decision: Decision) -> List[Tuple[int, int]]:

@@ -103,6 +103,48 @@ def test_one_that_is_committed_during_the_look_is_not_missed(tmp_path):
     assert trainer.read(THIRD) == content(THIRD)
 
 
+class AfterItLooked:
+    """A store as a collector sees it that counted the second, and finds it deleted when it reads its index."""
+
+    def __init__(self, trainer):
+        self._trainer, self._inner = trainer, trainer.memory
+        self._index = trainer.at(SECOND).index(0, 0)
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def get(self, key, *, limit):
+        if key == self._index:
+            self._index = ""
+            self._trainer.commit(THIRD)
+            collection.collect(self._trainer.at(SECOND))
+        return self._inner.get(key, limit=limit)
+
+
+def test_one_that_was_counted_and_is_deleted_before_its_index_is_read_is_no_loss(tmp_path):
+    """GC4, GC5, IV3: the third was undecided during the look, and relied on the second being counted."""
+    trainer = Trainer(tmp_path)
+    trainer.save(FIRST, content(FIRST))
+    trainer.save(SECOND, content(SECOND), base=FIRST)
+    trainer.write(THIRD, content(THIRD), base=SECOND)
+    collection.collect(store.CheckpointDir(Home(AfterItLooked(trainer), "t"), FIRST))
+    assert store.committed(trainer.home) == [THIRD]
+    assert trainer.read(THIRD) == content(THIRD)
+
+
+def test_an_attempt_whose_base_is_collected_is_aborted_first(tmp_path):
+    """GC3, IV3: its object was deleted, so nobody pins for it; a commit that is under way finds the abort."""
+    trainer = Trainer(tmp_path)
+    trainer.save(FIRST, content(FIRST))
+    trainer.save(SECOND, content(SECOND), base=FIRST)
+    store.write_intent(trainer.at(THIRD), {"base": SECOND})
+    trainer.write(THIRD, content(THIRD), base=SECOND)
+    collection.collect(trainer.at(SECOND))
+    trainer.commit(THIRD)
+    assert store.committed(trainer.home) == [FIRST]
+    assert store.read_decision(trainer.at(THIRD)).reason == "BaseLost"
+
+
 def test_what_a_damaged_index_may_refer_to_stays(trainer):
     """IV3, GC5: a repair from another copy needs it."""
     trainer.memory.objects[trainer.at(SECOND).index(0, 0)] = b"{}"
