@@ -21,8 +21,14 @@ class StandIn:
     def job(self, name, *, pods):
         return {"kind": "Job", "name": name, "pods": pods}
 
+    def served_job(self, name, *, pods):
+        return {"kind": "ServedJob", "name": name, "pods": pods}
+
     async def request(self, verb, path, body=None, *, content_type=""):
-        if path == self.job_resource:
+        if path == "apis/example/v1/servedjobs":
+            self.create(f"{body['name']}", "ps-0")
+            body = {**body, "pods": body["pods"] - 1}
+        if verb == "POST":
             for number in range(body["pods"]):
                 self.create(body["name"], number)
                 self.log(
@@ -43,7 +49,8 @@ class StandIn:
     def fail(self, name):
         self.log("patch", "admin", name)
         if self.replaces:
-            job, _, number = name.rpartition("-")
+            job = self.pods[name]["metadata"]["labels"]["job"]
+            number = name.removeprefix(f"{job}-")
             self.log("create", "bench:operator", name, what="pods", job=job)
             self.create(job, number)
             self.log("patch", "kwok", name)

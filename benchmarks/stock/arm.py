@@ -107,6 +107,9 @@ class Arm(Protocol):
     def job(self, name: str, *, pods: int) -> Json:
         """Return one job whose failed pods are replaced, or a v1 List of objects to POST at once."""
 
+    def served_job(self, name: str, *, pods: int) -> Json | None:
+        """Return such a job in which one of the pods is a parameter server; None where none are offered."""
+
 
 def container(name: str) -> dict[str, Any]:
     """Return the one container of every pod of every arm, under the name that the arm's kind insists on."""

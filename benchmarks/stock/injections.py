@@ -90,14 +90,19 @@ async def kill_operator(room: Room, pod: Pod) -> Mark:
     return mark
 
 
-async def started(room: Room, names: Sequence[str]) -> dict[str, list[Pod]]:
-    """Submit jobs and return their pods once all of them run.
+async def started(room: Room, names: Sequence[str], *, with_server: bool = False) -> dict[str, list[Pod]]:
+    """Submit jobs, and return their pods once all of them run.
 
-    Raises: Broken when they do not.
+    Raises: Broken when they do not, or when jobs with a parameter server are not offered.
     """
-    arm = room.arm
-    bodies = [arm.job(name, pods=PODS_PER_JOB) for name in names]
-    await run_all(*(room.cluster.request("POST", arm.job_resource, body) for body in bodies))
+    for name in names if with_server else ():
+        if (body := room.arm.served_job(name, pods=PODS_PER_JOB)) is None:
+            raise Broken("it offers no parameter servers")
+        path = f"{room.arm.job_resource.rpartition('/')[0]}/{body['kind'].lower()}s"
+        await room.cluster.request("POST", path, body)
+    if not with_server:
+        bodies = [room.arm.job(name, pods=PODS_PER_JOB) for name in names]
+        await run_all(*(room.cluster.request("POST", room.arm.job_resource, body) for body in bodies))
     deadline = time.monotonic() + _START_PATIENCE
     while True:
         pods = await pods_by_job(room, names)

@@ -28,8 +28,8 @@ __all__ = ["Clamped", "Ours", "trainer"]
 _ROOT = Path(__file__).resolve().parents[3]
 
 
-def trainer(name: str, *, pods: int) -> Json:
-    """Return a Trainer of so many workers; a failed pod is replaced as often as it takes."""
+def trainer(name: str, *, pods: int, servers: int = 0) -> Json:
+    """Return a Trainer of so many pods, workers and servers; a failed one is replaced as often as it takes."""
     shape = container("trainer")
     return {
         "apiVersion": API_VERSION,
@@ -40,7 +40,7 @@ def trainer(name: str, *, pods: int) -> Json:
             "image": shape["image"],
             "command": shape["command"],
             "resources": shape["resources"],
-            "topology": {"workers": pods},
+            "topology": {"workers": pods - servers} | ({"parameterServers": servers} if servers else {}),
             "retryPolicy": {"backoffLimit": 100},
         },
     }
@@ -116,6 +116,10 @@ class Ours:
     def job(self, name: str, *, pods: int) -> Json:
         """Return a Trainer."""
         return trainer(name, pods=pods)
+
+    def served_job(self, name: str, *, pods: int) -> Json:
+        """Return a Trainer with one parameter server."""
+        return trainer(name, pods=pods, servers=1)
 
 
 class Clamped(Ours):

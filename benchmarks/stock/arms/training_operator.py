@@ -70,18 +70,29 @@ class TrainingOperator:
 
     def job(self, name: str, *, pods: int) -> Json:
         """Return a PyTorchJob."""
-        template = {"spec": {"containers": [container("pytorch")]}}
+        return _object(
+            "PyTorchJob", name, "pytorchReplicaSpecs", "pytorch", {"Master": 1, "Worker": pods - 1}
+        )
 
-        def replicas(count: int) -> Json:
-            return {"replicas": count, "restartPolicy": "ExitCode", "template": template}
+    def served_job(self, name: str, *, pods: int) -> Json:
+        """Return a TFJob of one parameter server, the others workers."""
+        return _object("TFJob", name, "tfReplicaSpecs", "tensorflow", {"PS": 1, "Worker": pods - 1})
 
-        roles = {"Master": replicas(1)} | ({"Worker": replicas(pods - 1)} if pods > 1 else {})
-        return {
-            "apiVersion": "kubeflow.org/v1",
-            "kind": "PyTorchJob",
-            "metadata": {"name": name, "namespace": NAMESPACE},
-            "spec": {"pytorchReplicaSpecs": roles},
-        }
+
+def _object(kind: str, name: str, field: str, container_name: str, roles: Mapping[str, int]) -> Json:
+    """Return a job of these roles under the restart policy that replaces pods."""
+    template = {"spec": {"containers": [container(container_name)]}}
+    replicas = {
+        role: {"replicas": count, "restartPolicy": "ExitCode", "template": template}
+        for role, count in roles.items()
+        if count
+    }
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {field: replicas},
+    }
 
 
 def defaults() -> TrainingOperator:

@@ -34,6 +34,8 @@ from runtime.tasks import run_all
 
 __all__ = ["Failure", "full", "quick"]
 
+_SERVER = "-ps-"
+"""What names of parameter servers have in them, whoever makes them."""
 _POLL = 0.05  # seconds; the audit log is the clock, so a slow look costs no accuracy
 _PATIENCE = 60.0
 _NODE_PATIENCE = 600.0
@@ -52,6 +54,8 @@ class Failure:
     share: float = 0.0
     """Part of all pods that fail at once; 0: the last pod of each job, one job after the other."""
     patience: float = _PATIENCE
+    server: bool = False
+    """Whether it is the parameter server of each job that fails."""
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -70,12 +74,13 @@ class Failure:
         """
         names = [f"{self.name}-{number}" for number in range(self.jobs)]
         room.say(f"starting {self.jobs} jobs")
-        pods = await started(room, names)
-        chosen = (
-            victims([pod for name in names for pod in pods[name]], share=self.share)
-            if self.share
-            else [pods[name][-1] for name in names]
-        )
+        pods = await started(room, names, with_server=self.server)
+        if self.share:
+            chosen = victims([pod for name in names for pod in pods[name]], share=self.share)
+        elif self.server:
+            chosen = [pod for name in names for pod in pods[name] if _SERVER in pod.name]
+        else:
+            chosen = [pods[name][-1] for name in names]
         rounds = [chosen] if self.share else [[pod] for pod in chosen]
         created: list[float] = []
         took: list[float] = []
@@ -137,7 +142,7 @@ _ALIKE = {
     **_SKIPPED,
     **dict.fromkeys(
         ("ours-clamped", "stock-defaults", "v2-defaults"),
-        "limits do not matter for what waits for Kubernetes",
+        "limits do not matter for a single pod",
     ),
 }
 _SLOW = dict.fromkeys(
@@ -170,6 +175,14 @@ def full() -> tuple[Group, ...]:
         kill_operator,
         3,
     )
+    server = Failure(
+        "server-lost",
+        "A parameter server fails",
+        f"3 jobs of 3 workers and a parameter server, whose pod fails with exit code 137, in one after the other. {_TIMED}",
+        fail,
+        3,
+        server=True,
+    )
     node = Failure(
         "node-lost",
         "A node is lost",
@@ -182,6 +195,7 @@ def full() -> tuple[Group, ...]:
     return (
         Group("failures", (*_singles(5), CrashLoop(60)), _SKIPPED, repetitions=1),
         Group("pods-failed", (mass,), {**_SKIPPED, **_SLOW}, repetitions=1),
+        Group("server-lost", (server,), {**_ALIKE, "v2-tuned": "not offered"}, repetitions=1),
         Group("operator-killed", (killed,), _SKIPPED, repetitions=1),
         Group("node-lost", (node,), _ALIKE, repetitions=1),
     )

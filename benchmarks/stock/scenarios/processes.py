@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from benchmarks.stock.story import Story, submit
 from benchmarks.stock.waiting import until
 from runtime.clock import SystemClock
 
-__all__ = ["Line", "ProcessFailure", "Recovery", "recovery", "with_command"]
+__all__ = ["Line", "ProcessFailure", "Recovery", "recovery", "trained", "with_command"]
 
 _PROGRAM = Path(__file__).resolve().parents[1] / "member.py"
 _STEPS = 60
@@ -99,7 +100,7 @@ class ProcessFailure:
         async def trains() -> bool:
             lines = read(log)
             room.say(f"{self.name}: {len(lines)} steps")
-            return len([count for count in _steps(lines).values() if count >= _STEPS]) == PODS_PER_JOB
+            return trained(lines, steps=_STEPS) >= PODS_PER_JOB
 
         await until(
             trains, within=_START_PATIENCE, failing=f"{PODS_PER_JOB} processes did not take {_STEPS} steps"
@@ -167,12 +168,11 @@ def _cause(lines: Sequence[Line]) -> float:
     return next((line.at for line in lines if line.event == "cause"), float("inf"))
 
 
-def _steps(lines: Sequence[Line]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for line in lines:
-        if line.event == "step":
-            found[line.process] = found.get(line.process, 0) + 1
-    return found
+def trained(lines: Sequence[Line], *, steps: int) -> int:
+    """Return how many processes took so many steps since the last one started."""
+    latest = max((line.at for line in lines if line.event == "start"), default=0.0)
+    taken = Counter(line.process for line in lines if line.event == "step" and line.at > latest)
+    return sum(count >= steps for count in taken.values())
 
 
 def _created(entries: Sequence[Entry], *, label: str, since: float) -> float | None:

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.stock.plan import ARMS, new_arm
 from benchmarks.stock.scenarios import processes
-from benchmarks.stock.scenarios.processes import Line, Recovery, read, recovery, with_command
+from benchmarks.stock.scenarios.processes import Line, Recovery, read, recovery, trained, with_command
 
 PATIENCE = 60.0
 BEFORE = [Line(1.0, "start", "a"), Line(1.0, "start", "b"), Line(9.0, "step", "a"), Line(9.0, "step", "b")]
@@ -32,6 +32,12 @@ def test_all_that_are_started_anew_count_and_the_last_of_them_ends_the_recovery(
     assert recovery([*lines, Line(13.5, "step", "d"), Line(13.6, "step", "c")], size=2) == Recovery(
         3.0, 3.5, 2
     )
+
+
+def test_only_steps_since_the_last_start_count_as_training():
+    assert trained(BEFORE, steps=1) == 2
+    assert trained([*BEFORE, Line(9.5, "start", "c"), Line(9.6, "step", "a")], steps=1) == 1
+    assert trained([], steps=1) == 0
 
 
 def test_a_line_that_is_half_written_is_left_for_later(tmp_path):
