@@ -1,6 +1,7 @@
 """Members as text: `worker:0-99,101;ps:0-3`. Less than 1 kB for 10,000 members (ME1)."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from trainer_operator.topology.members import MemberId
 
@@ -18,6 +19,7 @@ def format_members(members: Iterable[MemberId]) -> str:
     return ";".join(parts)
 
 
+@lru_cache(maxsize=32)  # each pass reads the same text many times
 def parse_members(text: str) -> frozenset[MemberId]:
     """Read what `format_members` wrote; an unreadable part is an error.
 

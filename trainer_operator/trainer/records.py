@@ -19,14 +19,12 @@ class Records:
 
     def get(self, member: MemberId) -> MemberStatus:
         """Return the member's entry, or zeros that belong to no entry."""
-        for entry in self.status.members:
-            if entry.role == member.role and entry.index == member.index:
-                return entry
-        return MemberStatus(role=Role(member.role), index=member.index)
+        return self._find(member) or MemberStatus(role=Role(member.role), index=member.index)
 
     def attempt(self, member: MemberId) -> int:
         """Return the number of the member's current attempt."""
-        return self.get(member).attempt
+        entry = self._find(member)  # asked for each member many times in a pass: no zeros are made for it
+        return entry.attempt if entry is not None else 0
 
     def handled(self, failure: Failure) -> bool:
         """Whether this very failure was counted before."""
@@ -73,3 +71,9 @@ class Records:
             self.status.members.append(found)
             self.status.members.sort(key=lambda entry: (entry.role, entry.index))
         return found
+
+    def _find(self, member: MemberId) -> MemberStatus | None:
+        for entry in self.status.members:
+            if entry.role == member.role and entry.index == member.index:
+                return entry
+        return None
