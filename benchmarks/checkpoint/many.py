@@ -17,7 +17,7 @@ from trainer_operator.agent.records import dump_record
 __all__ = ["fill", "measure"]
 
 _COUNTS = {Scale.QUICK: (100, 500), Scale.FULL: (1000, 10_000)}
-_SHARDS = 4
+_SHARDS = 2
 
 
 def measure(scale: Scale) -> Result:
