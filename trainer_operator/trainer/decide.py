@@ -28,6 +28,7 @@ from trainer_operator.trainer import (
     startwait,
     volumes,
 )
+from trainer_operator.trainer.budget import pattern_fault
 from trainer_operator.trainer.directives import directives_of, go_id
 from trainer_operator.trainer.draft import Action, CreatePod, Draft
 from trainer_operator.trainer.failures import lost_window
@@ -69,6 +70,9 @@ def decide(observed: Observed) -> Decision:
     progress.follow(draft)
     told = {} if is_terminal(draft.status) else directives_of(draft)
     told.update({member: (directive,) for member, directive in draft.drains.items()})
+    if draft.store_order is not None:
+        lead, order = draft.store_order
+        told[lead] = (*told.get(lead, ()), order)
     heard = {member: tuple(inputs) for member, inputs in draft.inputs.items()}
     return Decision(draft.status, tuple(draft.actions), told, draft.wake, heard, draft.causes)
 
@@ -142,6 +146,9 @@ def _begin(draft: Draft) -> bool:
 def _missing(draft: Draft) -> tuple[str, str] | None:
     """Say what a Trainer that has not started lacks, as a reason and a sentence."""
     trainer, status = draft.observed.trainer, draft.status
+    fault = pattern_fault(trainer.spec.failure_rules or ()) if status.start_time is None else ""
+    if fault:
+        return "InvalidSpec", f"{fault}; correct it to start"
     name = trainer.spec.profile
     if name is not None and status.profile_snapshot is None and draft.observed.profile is None:
         place = trainer.metadata.namespace

@@ -8,6 +8,7 @@ from trainer_operator.api.names import worker_selector
 from trainer_operator.api.status import AT_REST, TERMINAL, Phase, RoleStatus, TrainerStatus
 from trainer_operator.topology.members import MemberId
 from trainer_operator.trainer import gang, startwait, volumes
+from trainer_operator.trainer.budget import pattern_fault
 from trainer_operator.trainer.checkpoints import can_store, save_problem
 from trainer_operator.trainer.draft import Draft
 from trainer_operator.trainer.membership import (
@@ -172,7 +173,8 @@ def conditions(draft: Draft) -> None:
         ),
         _checkpoint_row(draft),
     ]
-    rows += [row for row in (gang.scheduled_row(draft), volumes.old_pod_row(draft)) if row is not None]
+    more = (gang.scheduled_row(draft), volumes.old_pod_row(draft), _rules_row(draft))
+    rows += [row for row in more if row is not None]
     current: list[dict[str, Any]] = [condition.dump() for condition in status.conditions]
     for kind, value, reason, text in rows:
         word: ConditionStatus = "Unknown" if value is None else ("True" if value else "False")
@@ -189,6 +191,21 @@ def conditions(draft: Draft) -> None:
         )
     status.conditions = tuple(Condition.read(entry) for entry in current)
     status.observed_generation = generation
+
+
+def _rules_row(draft: Draft) -> tuple[str, bool | None, str, str] | None:
+    """Return the row of condition FailureRulesValid; None where nothing was ever wrong."""
+    fault = pattern_fault(draft.observed.trainer.spec.failure_rules or ())
+    if fault:
+        return (
+            "FailureRulesValid",
+            False,
+            "BadPattern",
+            f"{fault}; until it is corrected this rule never applies",
+        )
+    if any(condition.type == "FailureRulesValid" for condition in draft.status.conditions):
+        return "FailureRulesValid", True, "Valid", ""
+    return None
 
 
 def _succeeded(phase: Phase) -> bool | None:

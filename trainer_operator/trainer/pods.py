@@ -30,6 +30,8 @@ VOLUME_MOUNT = "/trainer/volume"
 """Where a member's own volume appears (topology.storage)."""
 TOKEN_FOLDER = "/var/run/secrets/trainer-operator"  # noqa: S105 - a path, not a secret
 TOKEN_AUDIENCE = "trainer-operator"  # noqa: S105
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+"""Kueue holds back a pod with it until the queue of this name has room."""
 STARTUP_SECONDS = 1800
 PORT_RANGE_START = 32768
 RESTRICTED: Mapping[str, Any] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
@@ -50,6 +52,8 @@ def pod_manifest(trainer: Trainer, member: MemberId, attempt: int, settings: Set
         **names.pod_labels(trainer.metadata.name, member.role, member.index, attempt),
     }
     labels[names.EPOCH_LABEL] = str(trainer.status.membership.epoch)
+    if spec.scheduling.queue is not None:
+        labels[QUEUE_LABEL] = spec.scheduling.queue
     pod_spec: dict[str, Any] = {
         "restartPolicy": "Never",
         "hostname": host_name(trainer, member),

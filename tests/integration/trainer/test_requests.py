@@ -43,6 +43,20 @@ def test_changes_that_come_with_the_resume_reach_the_new_pods(job, until):
     until(lambda: scheduled(queued) == "SchedulingGated", 60, "the condition", tell=queued.status)
 
 
+def test_a_pattern_that_the_api_server_cannot_check_is_told_in_a_condition(job, until):
+    """TR30: accepted, not started, and started once it is corrected."""
+    made = job.make("rules", command=SLEEP, failureRules=[{"messagePattern": "(", "action": "Ignore"}])
+
+    def told():
+        rows = made.status().get("conditions") or ()
+        return next((each["message"] for each in rows if each["type"] == "FailureRulesValid"), "")
+
+    assert "messagePattern '(' is no regular expression" in until(told, 60, "the condition", tell=made.status)
+    assert made.pods() == {}
+    made.patch({"failureRules": [{"messagePattern": "NCCL", "action": "Ignore"}]})
+    until(made.pods, 60, "the pod", tell=made.status)
+
+
 def test_every_member_has_a_name_below_the_trainers_service(job, until):
     """TR22, TR24, TR40: headless, owned, and there before a pod is ready."""
     named = job.make("7b", command=SLEEP)

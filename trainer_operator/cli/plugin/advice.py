@@ -58,6 +58,7 @@ _BY_REASON: Mapping[tuple[str, str], str] = {
         "SchedulingGated",
     ): "see who set the gate, a queue for example; it places pods when it removes it",
     ("Scheduled", "GangTimeout"): "add nodes, or lower topology.workers or what each member asks for",
+    ("FailureRulesValid", "BadPattern"): "`kubectl edit trainer {name}` and correct the pattern",
     ("Ready", "Suspended"): "`kubectl trainer resume {name}` goes on",
     ("Ready", "Failed"): "read `kubectl trainer logs {name}`, mend what failed, and create it anew",
     ("Ready", "Pending"): "see `kubectl trainer tree {name}` for what each member waits for",

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from simulation.views import OTHER, WORKER
 from trainer_operator.api.profile import EffectiveRetryPolicy, RestartPolicy
 from trainer_operator.api.trainer import FailureRule
-from trainer_operator.trainer.budget import Charge, charge, first_match, restart_delay
+from trainer_operator.trainer.budget import Charge, charge, first_match, pattern_fault, restart_delay
 from trainer_operator.trainer.failures import Failure, FailureClass
 
 POLICY = EffectiveRetryPolicy(backoff_limit=2)
@@ -186,6 +186,16 @@ def test_a_rule_matches_when_all_its_criteria_do(criteria, matches):
     """DT2."""
     one = rule("Ignore", **criteria)
     assert (first_match([one], failed(message="CUDA out of memory")) is one) is matches
+
+
+def test_a_rule_whose_pattern_is_none_never_matches_and_is_named():
+    """DT2, TR30: recovery does not stop for it."""
+    broken, good = rule("FailTrainer", messagePattern="("), rule("Ignore", messagePattern="CUDA")
+    assert first_match([broken, good], failed(message="CUDA out of memory")) is good
+    assert pattern_fault([good]) == ""
+    assert pattern_fault([good, broken]).startswith(
+        "spec.failureRules[1].messagePattern '(' is no regular expression: missing )"
+    )
 
 
 def test_the_first_rule_that_matches_decides():

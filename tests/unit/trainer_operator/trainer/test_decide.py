@@ -70,6 +70,43 @@ def test_a_pod_that_is_there_is_not_created_again():
     assert creates(decision) == [CreatePod(OTHER, 0)]
 
 
+BAD_RULES = (FailureRule.read({"messagePattern": "(", "action": "Ignore"}),)
+
+
+def rules_condition(decision):
+    found = [each for each in decision.status.conditions if each.type == "FailureRulesValid"]
+    return [(each.status, each.message) for each in found]
+
+
+def test_a_pattern_that_is_none_keeps_a_trainer_from_its_start_with_one_sentence():
+    """TR30: the API server cannot tell, so the operator says it before anything is charged."""
+    refused = with_spec(trainer(), failure_rules=BAD_RULES)
+    first = decide(observed(of=refused))
+    assert (creates(first), events(first), first.status.start_time) == ([], ["InvalidSpec"], None)
+    assert first.status.message.startswith(
+        "spec.failureRules[0].messagePattern '(' is no regular expression: "
+    )
+    assert first.status.message.endswith("; correct it to start")
+    again = decide(observed(of=with_status(refused, first.status)))
+    assert events(again) == []
+    corrected = decide(observed(of=with_status(trainer(), first.status)))
+    assert len(creates(corrected)) == 2
+    assert rules_condition(corrected) == [("True", "")]
+
+
+def test_a_pattern_that_is_spoiled_while_training_runs_is_said_and_stops_no_recovery():
+    """TR30, DT2."""
+    before = active("worker:0-1", world=2, phase=Phase.RUNNING)
+    running = with_status(with_spec(trainer(workers=2), failure_rules=BAD_RULES), before)
+    agents = [agent(WORKER, **exited(1)), agent(OTHER)]
+    decision = decide(observed(of=running, pods=pods_of(WORKER, OTHER), agents=agents))
+    ((word, message),) = rules_condition(decision)
+    assert word == "False"
+    assert message.endswith("; until it is corrected this rule never applies")
+    assert decision.status.restarts == 1
+    assert rules_condition(decide(observed(of=trainer()))) == [], "nothing is said where nothing was wrong"
+
+
 def test_a_missing_profile_is_said_once_and_waited_for():
     """TN7: nothing starts with half of its settings."""
     waiting = with_spec(trainer(), profile="shared")

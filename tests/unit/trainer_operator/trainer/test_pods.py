@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from simulation.views import OTHER, WORKER
+from simulation.cluster import trainer as plain_trainer
+from simulation.views import OTHER, WORKER, with_spec
 from trainer_operator.api.profile import ProfileSnapshot, TrainingProfileSpec
 from trainer_operator.api.status import MembershipStatus, TrainerStatus
-from trainer_operator.api.trainer import Trainer
+from trainer_operator.api.trainer import Scheduling, Trainer
 from trainer_operator.topology.members import MemberId
 from trainer_operator.trainer.pods import pod_manifest, store_directory
 from trainer_operator.trainer.views import Settings
@@ -415,3 +416,14 @@ def test_labels_and_annotations_of_a_role_are_merged_into_those_of_all_and_win()
     made = manifest(spec)
     assert {"team": "b", "site": "x"}.items() <= made["metadata"]["labels"].items()
     assert made["metadata"]["annotations"] == {"note": "role", "k": "v"}
+
+
+def test_the_queue_is_told_to_kueue_by_its_label():
+    """The user's own labels do not name another one."""
+    made = with_spec(plain_trainer(), scheduling=Scheduling(queue="research"))
+    assert (
+        pod_manifest(made, WORKER, 0, SETTINGS)["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]
+        == "research"
+    )
+    labels = pod_manifest(plain_trainer(), WORKER, 0, SETTINGS)["metadata"]["labels"]
+    assert "kueue.x-k8s.io/queue-name" not in labels
