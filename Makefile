@@ -5,13 +5,13 @@ ROOT := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
 PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 python3.11,\
   $(shell $(name) -c 'import sys; print("$(name)" if sys.version_info >= (3, 11) else "")' 2>/dev/null)) python3)
 BIN := $(ROOT)/.venv/bin
-CODE := runtime trainer_operator tests tools $(wildcard $(ROOT)/examples) $(wildcard $(ROOT)/benchmarks)
+CODE := runtime trainer_operator models tests tools $(wildcard $(ROOT)/examples) $(wildcard $(ROOT)/benchmarks)
 ARGS ?=
 WORKERS ?= 2
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test retest unit integration faults explore node-loss frameworks soak e2e e2e-assets fix lint types layers rules generate check bench bench-quick bench-runtime bench-assets assets venv clean
+.PHONY: help demo test retest unit integration faults explore models checkpoint-soak node-loss frameworks soak e2e e2e-assets fix lint types layers rules generate check bench bench-quick bench-runtime bench-assets assets venv clean
 MAKEFLAGS += --no-print-directory
 
 help: ## Show this list
@@ -37,6 +37,13 @@ faults: assets ## Run the tests in which servers, connections and processes fail
 
 explore: venv ## Search for faults that break the state machines, 20 times as long as the tests do
 	@cd '$(ROOT)' && SEARCH=explore '$(BIN)/python' -m pytest tests/property $(ARGS)
+
+models: venv ## Visit every state of the models of the checkpoint rules, and break each rule (4 minutes)
+	@cd '$(ROOT)' && exec '$(BIN)/python' -m models
+
+checkpoint-soak: venv ## Write and collect checkpoints side by side for ROUNDS (10000) rounds
+	@cd '$(ROOT)' && ROUNDS='$(or $(ROUNDS),10000)' '$(BIN)/python' -m pytest -s -k contents_come_back \
+	  tests/property/trainer_operator/test_writer_and_collector.py $(ARGS)
 
 node-loss: assets ## Lose nodes with volumes under the real attach-detach controller (4 minutes)
 	@cd '$(ROOT)' && NODE_LOSS=1 '$(BIN)/python' -m pytest tests/integration/trainer/test_lost_volumes.py -s $(ARGS)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT = 600
-FOLDERS = ("runtime", "trainer_operator", "tests", "tools", "examples", "benchmarks")
+FOLDERS = ("runtime", "trainer_operator", "models", "tests", "tools", "examples", "benchmarks")
 
 
 def main() -> int:
