@@ -293,7 +293,8 @@ class Cluster:
             agent.prepared = max(agent.prepared, agent.epoch)
             if member.role == "ps":
                 agent.have = [step for step in agent.have if step <= agent.step]
-        agent.done_ids[directive.id] = DirectiveResult(directive.id)
+        value = {"number": directive.args["after"] + 1} if directive.kind == "Store" else None
+        agent.done_ids[directive.id] = DirectiveResult(directive.id, value=value)
 
     def _in_epoch(self) -> list[Agent]:
         membership = self.trainer.status.membership

@@ -215,6 +215,8 @@ class Training:
         self.told: dict[str, set[str]] = {}
         """Per checkpoint, the outcomes that agents were told."""
         self.collected: set[str] = set()
+        self.timelines: list[dict] = []
+        self.timeline_of: dict[str, int] = {}
         self.trained: list[tuple[int, int]] = []
         self.serial = 0
         self.total = epochs * STEPS_PER_EPOCH
@@ -316,12 +318,23 @@ class Training:
         if args["op"] == "purge":
             self.collected |= set(self.store)
             return {"deleted": len(self.store), "left": []}
+        if args["op"] == "timeline":
+            taken = [entry["number"] for entry in self.timelines]
+            mine = next((each["number"] for each in self.timelines if each["nonce"] == args["nonce"]), None)
+            number = mine or max([args["after"], *taken]) + 1
+            if mine is None:
+                self.timelines.append(
+                    {**{name: args[name] for name in ("parent", "step", "nonce")}, "number": number}
+                )
+            return {"number": number}
         if args["op"] == "inventory":
             return self._inventory(args["after"])
         ckpt = args["ckpt"]
         if args["op"] == "collect":
             self.collected.add(ckpt)
             return {"deleted": 1}
+        if ckpt not in self.store:
+            self.timeline_of[ckpt] = args.get("timeline", 0)
         outcome = self.store.setdefault(ckpt, args["outcome"])
         return {"outcome": outcome, "reason": args["reason"], "bytes": 2048, "copies": {"0": [0]}}
 
@@ -333,6 +346,7 @@ class Training:
                 "id": ckpt,
                 "step": int(ckpt[:12]),
                 "epoch": 1,
+                "timeline": self.timeline_of[ckpt],
                 "bytes": 2048,
                 "digest": "d",
                 "shards": 1,
@@ -341,7 +355,12 @@ class Training:
             for ckpt in ids
             if self.store[ckpt] == "commit" and ckpt not in self.collected
         ]
-        return {"storeId": "s", "found": found, "last": ids[-1] if ids else ""}
+        return {
+            "storeId": "s",
+            "timelines": self.timelines,
+            "found": found,
+            "last": ids[-1] if ids else "",
+        }
 
     def _save(self, agent):
         target = agent.target

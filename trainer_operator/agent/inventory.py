@@ -8,13 +8,16 @@ from trainer_operator.agent import store
 from trainer_operator.agent.backends import Home
 from trainer_operator.agent.records import Malformed
 from trainer_operator.agent.store import CheckpointDir
+from trainer_operator.agent.timelines import timelines
 
 PAGE = 50
 """Entries of one answer: a beat is bounded."""
 
 
 def inventory(home: Home, *, after: str) -> Dict[str, Any]:
-    """Return the checkpoints that exist by CK1 among the next ids, and the last of these ids; empty at the end.
+    """Return the checkpoints that exist by CK1 among the next ids, the last of these ids, and all timelines (CK6).
+
+    The last id is empty at the end.
 
     Raises: StoreError when the store does not answer.
     """
@@ -23,6 +26,7 @@ def inventory(home: Home, *, after: str) -> Dict[str, Any]:
     return {
         "storeId": store.store_id(home),
         "found": [entry for entry in found if entry],
+        "timelines": timelines(home),
         "last": ids[-1] if len(ids) == PAGE else "",
     }
 
@@ -39,6 +43,7 @@ def _entry(where: CheckpointDir) -> Dict[str, Any]:
         "id": where.ckpt,
         "step": decision.step,
         "epoch": decision.epoch,
+        "timeline": decision.timeline,
         "bytes": decision.bytes,
         "digest": decision.digest,
         "shards": len(copies),

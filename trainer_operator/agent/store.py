@@ -101,6 +101,8 @@ class Decision:
     """Other checkpoints whose chunks its copies refer to; which indexes a collection has to read (GC5)."""
     reused: int = 0
     differing: Tuple[str, ...] = ()
+    timeline: int = 0
+    """Timeline that it belongs to (CK6)."""
 
     @property
     def committed(self) -> bool:
@@ -289,7 +291,15 @@ def majority(copies: int) -> int:
 
 
 def decide_commit(
-    where: CheckpointDir, *, shards: int, copies: int, step: int, epoch: int, reason: str, nonce: str
+    where: CheckpointDir,
+    *,
+    shards: int,
+    copies: int,
+    step: int,
+    epoch: int,
+    reason: str,
+    nonce: str,
+    timeline: int = 0,
 ) -> Decision:
     """Commit if every shard has its majority, unless another decision came first; return the one that holds.
 
@@ -312,6 +322,7 @@ def decide_commit(
         "step": step,
         "epoch": epoch,
         "nonce": nonce,
+        "timeline": timeline,
         "shards": {
             str(shard): {"copies": {str(copy): ack.idx_sha256 for copy, ack in sorted(found.items())}}
             for shard, found in by_shard.items()
@@ -460,6 +471,7 @@ def _parse_decision(raw: bytes) -> Decision:
         _ids(record),
         whole(record, "reused", default=0),
         tuple(str(name)[:1024] for name in _listed(record, "differing")),
+        whole(record, "timeline", default=0),
     )
 
 

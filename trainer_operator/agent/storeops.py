@@ -10,6 +10,9 @@ from trainer_operator.agent.backends import Home
 from trainer_operator.agent.inventory import inventory
 from trainer_operator.agent.purge import purge
 from trainer_operator.agent.store import CheckpointDir, Decision
+from trainer_operator.agent.timelines import open_timeline
+
+OPERATIONS = ("decide", "collect", "verify", "purge", "inventory", "timeline")
 
 
 class BadArguments(ValueError):
@@ -32,8 +35,8 @@ def run(home: Home, args: Mapping[str, Any]) -> Dict[str, Any]:
     Raises: OperationFailed, BadArguments, StoreError.
     """
     operation = text(args, "op")
-    if operation not in ("decide", "collect", "verify", "purge", "inventory"):
-        raise BadArguments("op is %r; known are decide, collect, verify, purge, inventory" % operation[:32])
+    if operation not in OPERATIONS:
+        raise BadArguments("op is %r; known are %s" % (operation[:32], ", ".join(OPERATIONS)))
     expected = str(args.get("storeId") or "")
     if operation == "inventory":
         return inventory(home, after=str(args.get("after") or ""))
@@ -41,6 +44,9 @@ def run(home: Home, args: Mapping[str, Any]) -> Dict[str, Any]:
         if expected:
             store.identify(home, expected=expected)
         return purge(home)
+    if operation == "timeline":
+        store.identify(home, expected=expected)
+        return {"number": _open_timeline(home, args)}
     where = CheckpointDir(home, text(args, "ckpt"))
     if operation == "decide":
         store_id = store.identify(home, expected=expected)
@@ -74,10 +80,22 @@ def _decide(where: CheckpointDir, args: Mapping[str, Any]) -> Dict[str, Any]:
             epoch=epoch,
             reason=reason,
             nonce=nonce,
+            timeline=whole(args, "timeline", default=0),
         )
     except store.QuorumNotReached as error:
         raise OperationFailed("quorum", error.acks) from error
     return _value(decision)
+
+
+def _open_timeline(home: Home, args: Mapping[str, Any]) -> int:
+    return open_timeline(
+        home,
+        after=whole(args, "after"),
+        parent=whole(args, "parent"),
+        step=whole(args, "step"),
+        reason=str(args.get("reason", ""))[:256],
+        nonce=text(args, "nonce"),
+    )
 
 
 def _value(decision: Decision) -> Dict[str, Any]:

@@ -18,6 +18,7 @@ from runtime.resourceversion import compare
 from trainer_operator.api.checkpoint import Checkpoint, CheckpointStatus
 from trainer_operator.api.meta import API_VERSION
 from trainer_operator.api.resources import CHECKPOINTS
+from trainer_operator.api.timelines import current_path
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.checkpoint.retention import Kept, read_kept, to_forget
 
@@ -72,11 +73,11 @@ class CheckpointObjects:
 
     def siblings(self, trainer: Trainer) -> list[Kept]:
         """Return all checkpoints of a Trainer as retention sees them."""
-        found = []
+        found, path = [], current_path(trainer.status.timelines)
         for cached in self._cache.by_index(OWNER_UID, trainer.metadata.uid):
             written = self._newer(cached)
             status = written.status.dump() if written is not None else cached.get("status") or {}
-            found.append(read_kept(cached, status))
+            found.append(read_kept(cached, status, path))
         return found
 
     async def write(self, checkpoint: Checkpoint, status: CheckpointStatus) -> Checkpoint:

@@ -39,6 +39,7 @@ def save(
         "shards": shard_count(holders),
         "copies": replication,
         "base": status.base or "",
+        "timeline": status.timeline or 0,
     }
     orders: Orders = {}
     for holder in holders:
@@ -76,6 +77,7 @@ def decide(
             "step": status.step or 0,
             "epoch": status.epoch or 0,
             "nonce": f"{ckpt}-{outcome}",
+            "timeline": status.timeline or 0,
             "storeId": store,
         },
     )

@@ -21,14 +21,14 @@ OVER = frozenset({"Committed", "GarbageCollected"})
 def choose_base(siblings: Iterable[Kept], *, name: str, shards: int, store_id: str) -> Kept | None:
     """Return the checkpoint whose unchanged data the one of that name may reuse; None for a full write (FZ4).
 
-    It is the newest one that counts, unless it is damaged, marked, in another store or cut in other shards, or copies
+    It is the newest one of the path, unless it is damaged, marked, in another store or cut in other shards, or copies
     of the last attempt failed with a base: what cannot be read of it would fail the next one as well.
     """
     others = [c for c in siblings if c.name != name]
     ended = max((c for c in others if c.state in OVER), key=lambda c: c.sequence, default=None)
     if ended is not None and ended.base and ended.aborted == "CopiesFailed":
         return None
-    committed = [c for c in others if c.state == "Committed" and not c.marked and not c.discard]
+    committed = [c for c in others if c.state == "Committed" and c.on_path and not c.marked and not c.discard]
     newest = max(committed, key=lambda c: (c.step, c.sequence), default=None)
     if newest is None or newest.health not in {"Healthy", "Unknown"}:
         return None

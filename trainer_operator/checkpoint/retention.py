@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trainer_operator.api.timelines import Path, is_on_path
+
 KEEP_COLLECTED = 10
 """Objects of collected checkpoints that stay per Trainer, for people who look back."""
 
@@ -19,7 +21,10 @@ class Kept:
     health: str
     hold: bool = False
     discard: bool = False
-    """The user went back behind it: it counts for nothing any more."""
+    """The user wants it gone: it counts for nothing any more."""
+    timeline: int = 0
+    on_path: bool = True
+    """Whether the present training came from it; else it went back behind it (CK6)."""
     store_id: str = ""
     """Store that it lies in, once it is committed (CK7)."""
     id: str = ""
@@ -34,14 +39,17 @@ class Kept:
     """Why it was given up, if it was."""
 
 
-def read_kept(obj: Mapping[str, Any], status: Mapping[str, Any]) -> Kept:
-    """Return what retention needs of a Checkpoint object with this status."""
+def read_kept(obj: Mapping[str, Any], status: Mapping[str, Any], path: Path) -> Kept:
+    """Return what retention needs of a Checkpoint object with this status, of a Trainer with this path."""
     name, spec = obj["metadata"]["name"], obj.get("spec") or {}
     digits = name.rpartition("-c")[2]
     reasons = [c.get("reason") for c in status.get("conditions") or () if c.get("type") == "Aborted"]
+    timeline, step = status.get("timeline") or 0, status.get("step") or 0
     return Kept(
         name=name,
-        step=status.get("step") or 0,
+        step=step,
+        timeline=timeline,
+        on_path=is_on_path(path, timeline, step),
         sequence=int(digits) if digits.isdecimal() else 0,
         state=status.get("state") or "",
         health=status.get("health") or "",
@@ -61,18 +69,21 @@ def to_retire(checkpoints: Iterable[Kept], max_retention: int) -> set[str]:
     """Return the names of Committed checkpoints beyond `max_retention`.
 
     Guarantees: never the newest, never the newest that is not Corrupt, never a held or pinned one; only healthy ones that
-    stay count against the limit (GC1, IV6). What the user discarded goes whatever else there is.
+    stay count against the limit (GC1, IV6). Those are of the current path; of what training went back behind, the newest
+    stay, as many as of the path (CK6). What the user discarded goes whatever else there is.
     """
     everything = [c for c in checkpoints if c.state == "Committed" and not c.marked]
-    committed = sorted(
-        (c for c in everything if not c.discard), key=lambda c: (c.step, c.sequence), reverse=True
+    wanted = [c for c in everything if not c.discard]
+    committed = sorted((c for c in wanted if c.on_path), key=lambda c: (c.step, c.sequence), reverse=True)
+    aside = sorted(
+        (c for c in wanted if not c.on_path), key=lambda c: (c.timeline, c.step, c.sequence), reverse=True
     )
     sound = [c for c in committed if c.health != "Corrupt"]
     kept = {c.name for c in sound[:max_retention]} | {c.name for c in committed[:1]}
     oldest_kept = min((c.step for c in sound[:max_retention]), default=0)
     surplus = [c for c in committed if c.name not in kept and (c.health != "Corrupt" or c.step < oldest_kept)]
     discarded = [c for c in everything if c.discard]
-    return {c.name for c in [*surplus, *discarded] if not c.hold and not c.pins}
+    return {c.name for c in [*surplus, *aside[max_retention:], *discarded] if not c.hold and not c.pins}
 
 
 def to_forget(checkpoints: Iterable[Kept]) -> set[str]:

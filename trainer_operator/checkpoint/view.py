@@ -13,6 +13,7 @@ from trainer_operator.api.checkpoint import Checkpoint, CheckpointState, Checkpo
 from trainer_operator.api.meta import Condition
 from trainer_operator.api.names import restoring_epoch
 from trainer_operator.api.status import AT_REST, TERMINAL, MembershipPhase, ServerPhase
+from trainer_operator.api.timelines import current_timeline
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.checkpoint import orders
 from trainer_operator.checkpoint.answers import Answers
@@ -231,6 +232,7 @@ class View:
         everyone = [agent for agent in self._agents.values() if agent.running] or agents
         status.step = choose_target(everyone, tries=len(status.missed), at_least=(self._last_committed() + 1))
         status.epoch = self.trainer.status.membership.epoch
+        status.timeline = current_timeline(self.trainer.status.timelines) or None
         status.base = status.base or self.base
         status.id = f"{status.step:012d}-e{status.epoch}-{secrets.token_hex(2)}"
         status.shards = shard_count(self.holders)
@@ -242,7 +244,7 @@ class View:
         return still_pinned(self.checkpoint.status.pins, self._siblings, self.trainer.status)
 
     def _last_committed(self) -> int:
-        counting = [c.step for c in self._siblings if c.state == "Committed" and not c.discard]
+        counting = [c.step for c in self._siblings if c.state == "Committed" and c.on_path and not c.discard]
         return max(counting, default=0)
 
     def _store_id(self) -> str:

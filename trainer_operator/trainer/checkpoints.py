@@ -10,6 +10,7 @@ from trainer_operator.api.bucket import S3Bucket, parse_bucket
 from trainer_operator.api.checkpoint import SAVE_PROBLEMS, CheckpointReason
 from trainer_operator.api.status import AT_REST, CheckpointInFlight, LastCheckpoint
 from trainer_operator.topology.members import MemberId
+from trainer_operator.trainer import branching
 from trainer_operator.trainer.draft import CreateCheckpoint, Draft
 from trainer_operator.trainer.membership import (
     ACTIVE,
@@ -54,7 +55,10 @@ def can_store(draft: Draft) -> bool:
 
 
 def save_problem(draft: Draft) -> tuple[str, str] | None:
-    """Return what keeps checkpoints from being saved, as a reason and a sentence, if the last attempt failed for it (PB4)."""
+    """Return what keeps checkpoints from being saved, as a reason and a sentence, if a start or the last attempt failed for it (PB4)."""
+    waiting = branching.problem(draft)
+    if waiting is not None:
+        return waiting
     ended = [c for c in draft.observed.checkpoints if not c.open]
     last = max(ended, key=lambda c: c.sequence, default=None)
     if last is None or last.abort_reason not in SAVE_PROBLEMS:

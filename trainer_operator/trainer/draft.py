@@ -148,6 +148,8 @@ class Draft:
     """What this decision means for the State Tree, in order."""
     causes: dict[MemberId, str] = field(default_factory=dict)
     """Why members went down, in one word."""
+    store_order: tuple[MemberId, Directive] | None = None
+    """What one agent shall do in the store before the epoch starts."""
     drains: dict[MemberId, Directive] = field(default_factory=dict)
     """Agents that shall end their process, because their pods go (ND6)."""
 

@@ -1,4 +1,4 @@
-"""The import reconciler: rebuilds a Trainer's Checkpoint objects from its store alone (RS6).
+"""The import reconciler: rebuilds a Trainer's Checkpoint objects and timelines from its store alone (RS6, CK6).
 
 A user sets the annotation `import` on a Trainer at rest. A janitor lists what exists in the store, a page at a time;
 each checkpoint that no object stands for gets one. The annotation goes last, so another leader begins anew, which
@@ -21,7 +21,8 @@ from trainer_operator.api import names
 from trainer_operator.api.checkpoint import Checkpoint
 from trainer_operator.api.meta import API_VERSION
 from trainer_operator.api.resources import CHECKPOINTS, TRAINERS
-from trainer_operator.api.status import AT_REST
+from trainer_operator.api.status import AT_REST, Timeline
+from trainer_operator.api.timelines import KEPT
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.topology.beat import DirectiveResult, janitor_of
 from trainer_operator.topology.members import JANITOR, Directive, Members
@@ -105,6 +106,7 @@ class ImportReconciler:
         course.after = str(value.get("last") or "")
         if course.after:
             return Result(requeue_after=0.0)
+        await self._keep_timelines(trainer, value.get("timelines"))
         text = f"{course.made} Checkpoint objects were rebuilt from the store"
         await self._end(trainer, "Normal", "CheckpointsImported", text)
         return None
@@ -136,7 +138,9 @@ class ImportReconciler:
             },
             "spec": {"trainerRef": {"name": owner.name, "uid": owner.uid}, "id": entry.get("id")},
         }
+        timeline = entry.get("timeline")
         status = {
+            **({"timeline": timeline} if timeline else {}),
             **{
                 name: entry.get(name)
                 for name in ("id", "step", "epoch", "shards", "copies", "bytes", "digest")
@@ -158,6 +162,26 @@ class ImportReconciler:
         status["observedGeneration"] = made["metadata"].get("generation")
         await self._client.replace(CHECKPOINTS, {**made, "status": status}, subresource="status")
         return True
+
+    async def _keep_timelines(self, trainer: Trainer, listed: object) -> None:
+        """Take over what the store knows of timelines; the object may know of it, too, but of no other (CK6)."""
+        known = {each.number: each for each in trainer.status.timelines}
+        try:
+            found = [Timeline.read(each) for each in listed] if isinstance(listed, list) else []
+        except ValidationError:
+            return  # an agent that makes no sense
+        merged = {**known, **{each.number: each for each in found}}
+        timelines = [merged[number] for number in sorted(merged)][-KEPT:]
+        if timelines == trainer.status.timelines:
+            return
+        await self._client.patch(
+            TRAINERS,
+            trainer.metadata.name,
+            {"status": {"timelines": [each.dump() for each in timelines]}},
+            namespace=trainer.metadata.namespace,
+            subresource="status",
+            kind=PatchKind.MERGE,
+        )
 
     async def _end(
         self, trainer: Trainer, kind: Literal["Normal", "Warning"], reason: str, message: str

@@ -14,10 +14,12 @@ from trainer_operator.api.status import MembershipPhase, MembershipStatus, Rollb
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.topology.members import AgentView, MemberId
 from trainer_operator.trainer import serving
+from trainer_operator.trainer.agreement import Offer, agreed_step
+from trainer_operator.trainer.branching import is_recorded
 from trainer_operator.trainer.draft import Draft, MarkCorrupt
 from trainer_operator.trainer.failures import Failure, current_agent, lost_window
 from trainer_operator.trainer.ranges import format_members, parse_members
-from trainer_operator.trainer.restore import has_pinned, newest_committed
+from trainer_operator.trainer.restore import choose, has_pinned, newest_committed, start_at
 from trainer_operator.trainer.views import Observed
 
 PREPARING = MembershipPhase.PREPARING
@@ -275,9 +277,11 @@ def _prepare(draft: Draft, desired: frozenset[MemberId]) -> None:
     chosen = forming(draft, membership.since)
     if members_of(draft) != (chosen or desired):  # nobody trains yet, so the set may still change
         membership.members = format_members(chosen or desired)
-    source = newest_committed(draft.observed.checkpoints)
+    start = choose(draft)
     planned = membership.ps_epoch + 1 if has_servers(draft.observed.trainer) else 0
-    is_pinned = has_pinned(draft, source, ps_epoch=planned)  # while members come, so that nobody waits for it
+    is_pinned = has_pinned(
+        draft, start.source, ps_epoch=planned
+    )  # while members come, so that nobody waits for it
     if chosen is None:
         return
     for member in chosen - standbys(draft):
@@ -291,14 +295,13 @@ def _prepare(draft: Draft, desired: frozenset[MemberId]) -> None:
     undecided = [c for c in draft.observed.checkpoints if c.open and c.state == "Staging"]
     if undecided and not draft.passed(membership.since, 30.0):
         return
-    if not is_pinned:
+    if not is_pinned or not is_recorded(draft, start, members=chosen - standbys(draft)):
         return
-    reached = last_step(draft)
-    step = source.step if source is not None else 0
+    reached, step = last_step(draft), start.step
     membership.phase = ACTIVE
     membership.since = draft.observed.now
     membership.restore_step = step
-    membership.restore_from = source.id if source is not None else ""
+    membership.restore_from = start.source.id if start.source is not None else ""
     draft.records.settle()
     membership.world = sum(member.role != "ps" for member in chosen)
     if has_servers(draft.observed.trainer):
@@ -320,26 +323,29 @@ def _prepare(draft: Draft, desired: frozenset[MemberId]) -> None:
 
 
 def _recover_servers(draft: Draft) -> None:
-    """Choose S*, the newest step that every server can offer, and let the servers serve (PSR3, PSR4)."""
+    """Choose S*, the newest step that every server can offer, and let the servers serve (PSR3, PSR4, RS3)."""
     membership = draft.status.membership
     servers = serving.serving_members(draft.observed.trainer, membership)
     committed = newest_committed(draft.observed.checkpoints)
-    offers: list[set[int]] = []
+    offers: list[Offer] = []
     for server in servers:
         agent = live(draft, server)
         if agent is None or not is_prepared(membership, agent):
             return
-        offers.append({*agent.beat.have, *([committed.step] if committed is not None else [0])})
+        offers.append(Offer(frozenset(agent.beat.have), agent.beat.ps_epoch))
     recovery = draft.status.recovery
     waits = recovery is not None and any(str(server) in recovery.members for server in servers)
     if recovery is not None and waits and not draft.passed(recovery.not_before, 0):
         return
     if _still_training(draft) and not draft.passed(membership.since, WAIT_FOR_WORKERS):
         return
-    common = set.intersection(*offers) if offers else {0}
-    step = max(common, default=0)
+    served, since = membership.ps_epoch - 1, membership.restore_step
+    step = agreed_step(offers, served=served, since=since, committed=committed.step if committed else 0)
     from_store = committed is not None and committed.step == step
-    if from_store and not has_pinned(draft, committed, ps_epoch=membership.ps_epoch):
+    start = start_at(draft, step, committed if from_store else None)
+    if not has_pinned(draft, start.source, ps_epoch=membership.ps_epoch):
+        return
+    if not is_recorded(draft, start, members=servers):
         return
     reached = last_step(draft)
     membership.restore_step = step

@@ -8,6 +8,7 @@ from typing import Any
 from runtime.cache.projection import ContainerStatus, Pod, Terminated
 from runtime.clock import parse_time
 from trainer_operator.api import names
+from trainer_operator.api.timelines import Path, is_on_path
 from trainer_operator.topology.members import JANITOR, MemberId
 from trainer_operator.trainer.views import CheckpointView, PodView
 
@@ -76,18 +77,22 @@ def _terminated(pod: Pod) -> Terminated | None:
     return next((t for t in ended if t.exit_code), ended[-1] if ended else None)
 
 
-def checkpoint_view(obj: Mapping[str, Any]) -> CheckpointView:
-    """Reduce a Checkpoint object."""
+def checkpoint_view(obj: Mapping[str, Any], path: Path) -> CheckpointView:
+    """Reduce a Checkpoint object of a Trainer with this path."""
     status = obj.get("status") or {}
     name: str = obj["metadata"]["name"]
     digits = name.rpartition("-c")[2]
     committed, begun = _time(status.get("committedAt")), _time(status.get("stagingStartedAt"))
     conditions = status.get("conditions") or ()
     abort = next((c for c in conditions if c.get("type") == "Aborted" and c.get("status") == "True"), None)
+    timeline, step = status.get("timeline") or 0, status.get("step") or 0
     return CheckpointView(
         name=name,
         id=status.get("id") or "",
-        step=status.get("step") or 0,
+        step=step,
+        timeline=timeline,
+        on_path=is_on_path(path, timeline, step),
+        store_id=status.get("storeId") or "",
         state=status.get("state") or "",
         health=status.get("health") or "Unknown",
         reason=(obj.get("spec") or {}).get("reason") or "",

@@ -19,6 +19,7 @@ from runtime.controller.reconciler import Request, Result
 from runtime.objects import ObjectKey, resource_version_of, uid_of
 from runtime.resourceversion import compare
 from trainer_operator.api.profile import TrainingProfile, TrainingProfileSpec
+from trainer_operator.api.timelines import current_path
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.images import EntryPoint
 from trainer_operator.telemetry.metrics import TrainerMetrics
@@ -149,6 +150,7 @@ class TrainerReconciler:
         uid, namespace = trainer.metadata.uid, trainer.metadata.namespace or ""
         pods = pods_by_member(self._pods.by_index(OWNER_UID, uid), uid)
         old = {each.node for each in trainer.status.old_pods}
+        path = current_path(trainer.status.timelines)
         wanted = {pod.node for views in pods.values() for pod in views if pod.node} | old
         return Observed(
             trainer=trainer,
@@ -160,7 +162,7 @@ class TrainerReconciler:
             else {},
             claims=self._surroundings.claims(uid) if trainer.spec.topology.storage is not None else (),
             attachments=self._surroundings.attachments(old) if old else {},
-            checkpoints=tuple(checkpoint_view(c) for c in self._checkpoints.by_index(OWNER_UID, uid)),
+            checkpoints=tuple(checkpoint_view(c, path) for c in self._checkpoints.by_index(OWNER_UID, uid)),
             entry_points=self._entry_points(trainer),
             now=self._clock.utcnow(),
             heartbeat=self._members.heartbeat,

@@ -74,7 +74,11 @@ class CheckpointView:
     staging: float | None = None
     """Once it is committed: how long that took."""
     discard: bool = False
-    """The user went back behind it."""
+    """The user wants it gone."""
+    timeline: int = 0
+    on_path: bool = True
+    """Whether the present training came from it (CK6)."""
+    store_id: str = ""
     pins: tuple[str, ...] = ()
     """Who reads it."""
     marked: bool = False

@@ -9,13 +9,15 @@ from typing import Any
 from rich.text import Text
 
 from runtime.clock import SystemClock
+from trainer_operator.api.status import Timeline
+from trainer_operator.api.timelines import Path, current_path, is_on_path
 from trainer_operator.cli.plugin import options
 from trainer_operator.cli.plugin.access import Access, Object, Session, run, status_of
 from trainer_operator.cli.plugin.failure import explained
 from trainer_operator.cli.plugin.page import Cell, Output, columns, note, show, show_objects
 from trainer_operator.cli.plugin.words import plain, since, size
 
-HEADER = ("NAME", "STATE", "STEP", "EPOCH", "SIZE", "REUSED", "HEALTH", "WHY", "AGE", "RESTORE")
+HEADER = ("NAME", "STATE", "STEP", "EPOCH", "TIMELINE", "SIZE", "REUSED", "HEALTH", "WHY", "AGE", "RESTORE")
 WIDE = ("COPIES", "SHARDS", "VERIFIED", "STORE")
 _HEALTH_STYLES: Mapping[str, str] = {"Corrupt": "red", "Degraded": "yellow"}
 
@@ -40,15 +42,28 @@ def checkpoints(
             note(f"trainer/{name} has no checkpoints.")
         else:
             now = SystemClock().utcnow()
-            show([*table(found, now, wide=output is Output.WIDE), Text(), restore_line(trainer, found)])
+            lines = table(trainer, found, now, wide=output is Output.WIDE)
+            show([*lines, Text(), restore_line(trainer, found)])
 
 
-def restorable(found: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the checkpoint that a restore would try first: the newest committed one that is not damaged (RS1)."""
+def timelines(trainer: Mapping[str, Any]) -> list[Timeline]:
+    """Return the timelines that training branched into (CK6)."""
+    return [Timeline.read(each) for each in status_of(trainer).get("timelines") or ()]
+
+
+def counts(each: Mapping[str, Any], path: Path) -> bool:
+    """Whether the present training came from this checkpoint."""
+    return is_on_path(path, status_of(each).get("timeline") or 0, status_of(each).get("step") or 0)
+
+
+def restorable(trainer: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return what a restart would try first: the newest committed one of the path that is not damaged (RS1, CK6)."""
+    path = current_path(timelines(trainer))
     good = [
         each
         for each in found
         if status_of(each).get("state") == "Committed"
+        and counts(each, path)
         and status_of(each).get("health") != "Corrupt"
         and not each["spec"].get("discard")
     ]
@@ -57,17 +72,23 @@ def restorable(found: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     )
 
 
-def table(found: Sequence[Mapping[str, Any]], now: datetime, *, wide: bool = False) -> list[Text]:
+def table(
+    trainer: Mapping[str, Any], found: Sequence[Mapping[str, Any]], now: datetime, *, wide: bool = False
+) -> list[Text]:
     """Return the list as aligned lines; columns that nobody fills are left out."""
-    chosen = restorable(found)
-    rows = [_row(each, now, is_chosen=each is chosen, wide=wide) for each in found]
+    chosen, opened = restorable(trainer, found), timelines(trainer)
+    path = current_path(opened)
+    rows = []
+    for each in found:
+        course = _course(each, path) if opened else ""
+        rows.append(_row(each, now, course=course, is_chosen=each is chosen, wide=wide))
     header = (*HEADER, *(WIDE if wide else ()))
     return columns(header, rows, keep={"NAME", "STATE", "STEP", "HEALTH", "AGE"})
 
 
 def restore_line(trainer: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> Text:
     """Say what a restore would take now, and how many steps it would repeat."""
-    chosen, step = restorable(found), status_of(trainer).get("globalStep") or 0
+    chosen, step = restorable(trainer, found), status_of(trainer).get("globalStep") or 0
     if chosen is None:
         return Text(
             f"A restart would begin at step 0: nothing sound is committed; {step} steps would be repeated."
@@ -81,7 +102,14 @@ def restore_line(trainer: Mapping[str, Any], found: Sequence[Mapping[str, Any]])
     )
 
 
-def _row(each: Mapping[str, Any], now: datetime, *, is_chosen: bool, wide: bool) -> list[Cell]:
+def _course(each: Mapping[str, Any], path: Path) -> str:
+    """Say to which timeline a checkpoint belongs, and whether it is off the path."""
+    if status_of(each).get("state") != "Committed":
+        return ""
+    return f"{status_of(each).get('timeline') or 0}{'' if counts(each, path) else ' (left)'}"
+
+
+def _row(each: Mapping[str, Any], now: datetime, *, course: str, is_chosen: bool, wide: bool) -> list[Cell]:
     status, metadata = status_of(each), each["metadata"]
     health = str(status.get("health") or "Unknown")
     aborted = next((c for c in status.get("conditions") or () if c.get("type") == "Aborted"), None)
@@ -91,6 +119,7 @@ def _row(each: Mapping[str, Any], now: datetime, *, is_chosen: bool, wide: bool)
         f"Aborted: {plain(str(aborted.get('reason')))}" if aborted is not None else state,
         str(status.get("step", "")),
         str(status.get("epoch", "")),
+        course,
         str(status.get("size") or ""),
         size(status["reusedBytes"]) if status.get("reusedBytes") else "",
         Text(health if state == "Committed" else "", style=_HEALTH_STYLES.get(health, "")),

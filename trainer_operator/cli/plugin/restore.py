@@ -1,8 +1,8 @@
-"""`kubectl trainer restore`: go back to an older checkpoint, for good.
+"""`kubectl trainer restore`: go back to another checkpoint.
 
-Newer checkpoints are discarded, or the next restart would take the newest again (CK6). The order matters: members stop
-first, with a checkpoint of their own, and only then it is said what counts no more. A command that was cut off is
-repeated.
+Training goes on beside what it leaves: newer checkpoints stay, on a timeline that no restart takes by itself (CK6).
+Members stop first, with a checkpoint of their own; what to start from and the start itself are one write. A command
+that was cut off is repeated.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import Annotated, Any
 
 import typer
 
-from runtime.clock import SystemClock
+from runtime.clock import SystemClock, format_time
+from trainer_operator.api.names import RESTORE_ANNOTATION
 from trainer_operator.cli.plugin import options
 from trainer_operator.cli.plugin.access import Access, Object, Session, Watched, run, status_of
 from trainer_operator.cli.plugin.failure import Complaint, ExitCode, explained
-from trainer_operator.cli.plugin.kinds import CHECKPOINTS, TRAINERS
+from trainer_operator.cli.plugin.kinds import TRAINERS
 from trainer_operator.cli.plugin.page import note, show
 
 LONGEST_LOOK = 30.0
@@ -41,23 +42,24 @@ def restore(
     context: options.Context = None,
     kubeconfig: options.Kubeconfig = None,
 ) -> None:
-    """Go back to an older checkpoint and train on from there; newer ones are deleted."""
+    """Go back to another checkpoint and train on from there; what is newer stays beside the new course."""
     with explained():
 
         async def work(session: Session) -> str:
             trainer = await session.trainer(name)
             found = await session.checkpoints(name)
             chosen = choose(trainer, found, source)
-            _confirm(name, chosen, newer(found, chosen), yes=yes)
+            _confirm(name, chosen, yes=yes)
             was_suspended = bool(trainer["spec"].get("suspend"))
             await _suspend(session, name)
-            await _discard(session, newer(await session.checkpoints(name), chosen))
             step = status_of(chosen)["step"]
+            request = f"{source}@{format_time(SystemClock().utcnow())}"
+            body: Object = {"metadata": {"annotations": {RESTORE_ANNOTATION: request}}}
+            if not was_suspended:
+                body["spec"] = {"suspend": False}
+            await session.client.patch(TRAINERS, name, body, namespace=session.namespace)
             if was_suspended:
                 return f"trainer/{name} stays suspended; `kubectl trainer resume {name}` goes on from step {step}"
-            await session.client.patch(
-                TRAINERS, name, {"spec": {"suspend": False}}, namespace=session.namespace
-            )
             return f"trainer/{name} goes on from step {step}"
 
         show([run(Access(namespace, context, kubeconfig), work)])
@@ -86,35 +88,16 @@ def choose(trainer: Mapping[str, Any], found: Sequence[Object], source: str) -> 
         raise Complaint(f"checkpoint/{source} is {state}: only committed ones are restored", ExitCode.NOT_NOW)
     if status.get("health") == "Corrupt":
         raise Complaint(f"checkpoint/{source} is Corrupt: choose another one", ExitCode.NOT_NOW)
-    held = [each["metadata"]["name"] for each in newer(found, chosen) if each["spec"].get("hold")]
-    if held:
-        raise Complaint(
-            f"newer ones are held: {', '.join(held)}; set their spec.hold to false first", ExitCode.NOT_NOW
-        )
     return chosen
 
 
-def newer(found: Sequence[Object], chosen: Object) -> list[Object]:
-    """Return the committed checkpoints that would be restored before the chosen one."""
-    step = status_of(chosen).get("step") or 0
-    return [
-        each
-        for each in found
-        if status_of(each).get("state") == "Committed"
-        and each["metadata"]["name"] != chosen["metadata"]["name"]
-        and (status_of(each).get("step") or 0) >= step
-        and not each["spec"].get("discard")
-    ]
-
-
-def _confirm(name: str, chosen: Object, gone: Sequence[Object], *, yes: bool) -> None:
+def _confirm(name: str, chosen: Object, *, yes: bool) -> None:
     if yes:
         return
-    names = ", ".join(each["metadata"]["name"] for each in gone[:10]) + (" …" if len(gone) > 10 else "")
-    cost = f"delete {names or 'what is newer'}, and repeat all steps after {status_of(chosen)['step']}"
+    cost = f"repeat all steps after {status_of(chosen)['step']}; newer checkpoints stay, but no restart takes them"
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Complaint(f"without a terminal to ask, restore needs --yes: it would {cost}", ExitCode.NOT_NOW)
-    if not typer.confirm(f"This will stop trainer/{name}, {cost}. Go on?"):
+    if not typer.confirm(f"This will stop trainer/{name}, and {cost}. Go on?"):
         raise Complaint("nothing was changed", ExitCode.NOT_NOW)
 
 
@@ -136,9 +119,3 @@ async def _suspend(session: Session, name: str) -> None:
         watched = Watched(TRAINERS, session.namespace, version, fields=f"metadata.name={name}")
         await session.changed([watched], within=min(left, LONGEST_LOOK))
         trainer = await session.trainer(name)
-
-
-async def _discard(session: Session, gone: Sequence[Object]) -> None:
-    for each in gone:
-        body = {"spec": {"discard": True}}
-        await session.client.patch(CHECKPOINTS, each["metadata"]["name"], body, namespace=session.namespace)

@@ -29,6 +29,7 @@ def test_every_holder_saves_its_copies_under_one_intent():
             "shards": 1,
             "copies": 3,
             "base": "",
+            "timeline": 0,
         }
     )
 

@@ -8,9 +8,14 @@ import pytest
 from runtime.cache.projection import Pod
 from simulation.views import OTHER, WORKER
 from trainer_operator.api.names import pod_labels
+from trainer_operator.api.status import Timeline
+from trainer_operator.api.timelines import current_path
 from trainer_operator.trainer.observe import checkpoint_view, pod_view, pods_by_member
 
 OWNER = {"kind": "Trainer", "name": "t", "uid": "uid-t", "controller": True}
+
+
+PATH = current_path([])
 
 
 def pod(*, index=0, attempt=0, owners=(OWNER,), labels=None, spec=None, **status):
@@ -138,7 +143,7 @@ def test_a_pod_is_alive_while_it_can_train(phase, terminating, alive):
 
 
 def test_a_checkpoint_that_was_just_created_is_open():
-    view = checkpoint_view({"metadata": {"name": "t-c00012"}, "spec": {"reason": "Interval"}})
+    view = checkpoint_view({"metadata": {"name": "t-c00012"}, "spec": {"reason": "Interval"}}, PATH)
     assert (view.sequence, view.state, view.health, view.open, view.reason) == (
         12,
         "",
@@ -149,7 +154,7 @@ def test_a_checkpoint_that_was_just_created_is_open():
 
 
 def test_a_checkpoint_that_a_user_named_has_no_place_in_the_sequence():
-    assert checkpoint_view({"metadata": {"name": "before-holidays"}}).sequence == 0
+    assert checkpoint_view({"metadata": {"name": "before-holidays"}}, PATH).sequence == 0
 
 
 @pytest.mark.parametrize(
@@ -164,19 +169,23 @@ def test_a_checkpoint_that_a_user_named_has_no_place_in_the_sequence():
 )
 def test_a_checkpoint_is_open_until_its_outcome_is_known(state, conditions, is_open):
     """CS3, CS4."""
-    view = checkpoint_view({"metadata": {"name": "c"}, "status": {"state": state, "conditions": conditions}})
+    view = checkpoint_view(
+        {"metadata": {"name": "c"}, "status": {"state": state, "conditions": conditions}}, PATH
+    )
     assert view.open is is_open
 
 
 def test_why_a_checkpoint_was_given_up_is_read_from_its_condition():
     """PB4."""
     condition = {"type": "Aborted", "status": "True", "reason": "Full", "message": "no room"}
-    view = checkpoint_view({"metadata": {"name": "c"}, "status": {"conditions": [condition]}})
+    view = checkpoint_view({"metadata": {"name": "c"}, "status": {"conditions": [condition]}}, PATH)
     assert (view.abort_reason, view.abort_message) == ("Full", "no room")
 
 
 def test_the_time_of_a_commit_is_read_as_a_time():
-    view = checkpoint_view({"metadata": {"name": "c"}, "status": {"committedAt": "2026-01-01T00:00:05Z"}})
+    view = checkpoint_view(
+        {"metadata": {"name": "c"}, "status": {"committedAt": "2026-01-01T00:00:05Z"}}, PATH
+    )
     assert view.committed_at == datetime(2026, 1, 1, 0, 0, 5, tzinfo=UTC)
 
 
@@ -187,3 +196,13 @@ def test_a_pod_without_a_node_says_why_in_the_schedulers_words():
     assert (view.node, view.waits_reason, view.waits_message) == ("", "Unschedulable", "0/3 nodes ...")
     placed = pod_view(pod(conditions=[{"type": "PodScheduled", "status": "True"}], spec={"nodeName": "a"}))
     assert (placed.node, placed.waits_reason, placed.waits_message) == ("a", "", "")
+
+
+def test_a_checkpoint_behind_which_training_went_is_off_the_path():
+    """CK6: one without a timeline is of the first."""
+    path = current_path([Timeline(number=1, parent=0, step=20)])
+    views = [
+        checkpoint_view({"metadata": {"name": "c"}, "status": {"step": step, "timeline": timeline}}, path)
+        for step, timeline in [(20, None), (30, None), (30, 1)]
+    ]
+    assert [view.on_path for view in views] == [True, False, True]

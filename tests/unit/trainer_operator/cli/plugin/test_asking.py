@@ -99,9 +99,9 @@ def test_a_verification_tells_what_was_found():
 def test_a_restore_takes_the_newest_that_is_sound():
     """RS1."""
     good, bad = checkpoint(10), with_status(health="Corrupt")
-    assert restorable([bad, good]) is good
-    assert restorable([bad]) is None
     made = trainer(globalStep=11)
+    assert restorable(made, [bad, good]) is good
+    assert restorable(made, [bad]) is None
     assert "(1.5 MiB); 1 step would be repeated." in restore_line(made, [bad, good]).plain
     assert restore_line(made, [bad]).plain.startswith("A restart would begin at step 0")
 

@@ -73,7 +73,7 @@ def pages():
         "list": listing.table([calm], NOW),
         "list-wide": listing.table([made, calm], NOW, everywhere=True, wide=True),
         "checkpoints": [
-            *checkpoints.table(saved(), NOW, wide=True),
+            *checkpoints.table(made, saved(), NOW, wide=True),
             checkpoints.restore_line(made, saved()),
         ],
         "events": events.table(happenings(made), NOW),

@@ -1,11 +1,11 @@
-"""Going back to an older checkpoint: what is refused, and what would be deleted."""
+"""Going back to another checkpoint: what is refused, what counts afterwards, and how the list shows it."""
 
 import pytest
 
-from trainer_operator.cli.plugin.checkpoints import restorable
+from trainer_operator.cli.plugin.checkpoints import restorable, table
 from trainer_operator.cli.plugin.failure import Complaint, ExitCode
-from trainer_operator.cli.plugin.restore import choose, newer
-from trainersample import checkpoint, trainer
+from trainer_operator.cli.plugin.restore import choose
+from trainersample import NOW, checkpoint, trainer
 
 
 def named(step, *, spec=None, **status):
@@ -19,18 +19,39 @@ def name_of(obj):
     return obj["metadata"]["name"]
 
 
-def test_all_committed_ones_after_it_are_deleted_and_nothing_else():
-    """CK6: those that were given up count for nothing, and those that were discarded are on their way."""
-    chosen, later, open_one = named(20), named(30), named(50, state="Staging")
-    found = [open_one, named(40, spec={"discard": True}), later, chosen, named(10)]
-    assert choose(trainer(phase="Running"), found, name_of(chosen)) is chosen
-    assert newer(found, chosen) == [later]
+def gone_back(step):
+    """A Trainer that went back to a step once."""
+    made = trainer(phase="Running")
+    made["status"]["timelines"] = [{"number": 1, "parent": 0, "step": step}]
+    return made
 
 
-def test_a_restart_takes_the_one_that_it_went_back_to():
-    """RS1, CK6."""
-    chosen = named(20)
-    assert restorable([named(30, spec={"discard": True}), chosen]) is chosen
+def test_any_sound_one_can_be_gone_back_to_also_one_that_was_left():
+    """CK6."""
+    chosen, left = named(20), named(30)
+    assert choose(gone_back(20), [left, chosen], name_of(chosen)) is chosen
+    assert choose(gone_back(20), [left, chosen], name_of(left)) is left
+
+
+def test_a_restart_takes_the_highest_step_of_the_path_and_not_of_all():
+    """RS1, CK6, IV4."""
+    chosen, left = named(20), named(30)
+    assert restorable(trainer(phase="Running"), [left, chosen]) is left
+    assert restorable(gone_back(20), [left, chosen]) is chosen
+    later = named(25, timeline=1)
+    assert restorable(gone_back(20), [left, later, chosen]) is later
+    assert restorable(gone_back(20), [named(25, timeline=1, health="Corrupt"), chosen]) is chosen
+
+
+def test_the_list_shows_the_timeline_and_what_was_left():
+    """CK6: only where there is more than one."""
+    found = [named(30), named(25, timeline=1), named(20)]
+    plain = [line.plain for line in table(trainer(phase="Running"), found, NOW)]
+    assert "TIMELINE" not in plain[0]
+    header, *rows = [line.plain for line in table(gone_back(20), found, NOW)]
+    column = header.index("TIMELINE")
+    assert [row[column : column + 8].strip() for row in rows] == ["0 (left)", "1", "0"]
+    assert ["next" in row for row in rows] == [False, True, False]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +68,6 @@ def test_a_restart_takes_the_one_that_it_went_back_to():
         ([named(20, state="Staging")], "Running", "is Staging: only committed", ExitCode.NOT_NOW),
         ([named(20, spec={"discard": True})], "Running", "is discarded", ExitCode.NOT_NOW),
         ([named(20, health="Corrupt")], "Running", "is Corrupt: choose another", ExitCode.NOT_NOW),
-        ([named(30, spec={"hold": True}), named(20)], "Running", "newer ones are held", ExitCode.NOT_NOW),
     ],
 )
 def test_what_cannot_be_gone_back_to_is_refused_before_anything_is_changed(found, phase, sentence, code):
