@@ -296,9 +296,8 @@ class Training:
                 agent.epoch, agent.ps_epoch, agent.world = args["epoch"], args["psEpoch"], args["world"]
                 agent.step = args["restoreStep"]
                 restore = args["restore"]
-                if restore is not None:
-                    agent.reads, agent.reads_for = restore["ckpt"], self.reading
-                    self._read(agent)
+                agent.reads, agent.reads_for = (restore or {}).get("ckpt", ""), self.reading
+                self._read(agent)
             case "Checkpoint":
                 if agent.target is not None and agent.target["ckpt"] == args["ckpt"]:
                     return "" if any(ack.ckpt == args["ckpt"] for ack in agent.acks) else None
@@ -391,11 +390,15 @@ class Training:
             ]
 
     def _read(self, agent):
-        """Read on in the checkpoint that the process starts from; it must stay until all of it is read (IV12)."""
+        """Read on in the checkpoint that the process starts from; it must stay until all of it is read (IV12).
+
+        A process of an epoch that is over reads without a pin, until it hears that it has to end.
+        """
         if agent.proc != "running" or not agent.reads:
             return
         assert self.store.get(agent.reads) == "commit", "restored what is not there"
-        assert agent.reads not in self.collected, "what is read was collected"
+        is_there = agent.reads not in self.collected
+        assert is_there or agent.epoch < self.status.membership.epoch, "what is read was collected"
         agent.phase = "rendezvous" if agent.reads_for else "train"
         if not agent.reads_for:
             agent.reads = ""
