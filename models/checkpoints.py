@@ -181,9 +181,8 @@ class Checkpoints:
                 if waited >> ckpt & 1 and over:
                     dropped = _set(state.pins, base, waited & ~(1 << ckpt))
                     yield f"still_pinned({NAMES[base]}) drops {NAMES[ckpt]}", state._replace(pins=dropped)
-        if rules.mark_compares and rules.look is not Look.BEFORE_THE_MARK:
-            for ckpt in self._retirable(state):
-                yield f"mark({NAMES[ckpt]})", state._replace(objects=_set(objects, ckpt, MARKED))
+        for ckpt in self._retirable(state):
+            yield f"mark({NAMES[ckpt]})", state._replace(objects=_set(objects, ckpt, MARKED))
 
     def _stage(self, state: State, ckpt: int) -> Iterator[Step]:
         """Pin the newest, then stage on what is pinned; in between another one may become the newest."""
@@ -254,19 +253,11 @@ class Checkpoints:
     # -- what a hand begins
 
     def _begin(self, state: State, which: int) -> Iterator[Step]:
-        rules, tag = self._rules, which + 1
+        tag = which + 1
         for ckpt in range(3):
             name = NAMES[ckpt]
             if state.objects[ckpt] == MARKED and state.tombstones >> ckpt & 1:
                 yield f"{tag} collect({name}) lists", self._list(state, which, ckpt)
-        if which:
-            return
-        if not rules.mark_compares:
-            for ckpt in self._retirable(state):
-                yield f"{tag} will mark {NAMES[ckpt]}", _do(state, which, Hand("mark", ckpt))
-        elif rules.look is Look.BEFORE_THE_MARK:
-            for ckpt in self._retirable(state):
-                yield f"{tag} looks before it marks {NAMES[ckpt]}", self._list(state, which, ckpt)
 
     def _retirable(self, state: State) -> Iterator[int]:
         """Yield what `to_retire` may name: committed, not the newest, not pinned (GC1)."""
@@ -281,23 +272,6 @@ class Checkpoints:
         return bool(pinned) or self._rules.pin is not Pin.UNTIL_OUTCOME
 
     # -- what a hand goes on with, a call at a time
-
-    def _mark(self, state: State, which: int, hand: Hand) -> Iterator[Step]:
-        """The mark as a call of its own, in the weakened rules only."""
-        ckpt = hand.ckpt
-        if self._rules.mark_compares and (state.objects[ckpt] != COMMITTED or state.pins[ckpt]):
-            return
-        marked = state._replace(objects=_set(state.objects, ckpt, MARKED))
-        looked = self._rules.look is Look.BEFORE_THE_MARK
-        yield (
-            f"{which + 1} marks {NAMES[ckpt]}",
-            _do(marked, which, hand._replace(at="bury") if looked else IDLE),
-        )
-
-    def _bury(self, state: State, which: int, hand: Hand) -> Iterator[Step]:
-        """The tombstone after the look, in the weakened rules only."""
-        buried = state._replace(tombstones=state.tombstones | 1 << hand.ckpt)
-        yield f"{which + 1} bury({NAMES[hand.ckpt]})", _do(buried, which, hand._replace(at="delete"))
 
     def _list(self, state: State, which: int, ckpt: int) -> State:
         """List what is doomed: the data of the victim and of those of its owners that are buried."""
@@ -338,7 +312,7 @@ class Checkpoints:
 
     def _living(self, state: State, which: int, hand: Hand) -> State:
         """Begin a look. What can change no more is read at once, since it makes no difference when."""
-        if not hand.doomed and self._rules.look is not Look.BEFORE_THE_MARK:
+        if not hand.doomed:
             return _do(state, which, Hand("delete", hand.ckpt))
         names = gone = 0
         for ckpt in range(4):
@@ -394,8 +368,6 @@ class Checkpoints:
         for ckpt in range(4):
             if hand.alive >> ckpt & 1 and self._refers(ckpt) & hand.doomed:
                 return _do(state, which, hand._replace(at="spare"))
-        if self._rules.look is Look.BEFORE_THE_MARK:
-            return _do(state, which, Hand("mark", hand.ckpt, doomed=hand.doomed))
         return _do(state, which, Hand("delete", hand.ckpt, doomed=hand.doomed))
 
     def _spare(self, state: State, which: int, hand: Hand) -> Iterator[Step]:
@@ -430,8 +402,6 @@ class Checkpoints:
         yield f"{which + 1} deletes the index of {name}", _do(bare, which, IDLE)
 
     _work: ClassVar[dict[str, Callable[["Checkpoints", State, int, Hand], Iterator[Step]]]] = {
-        "mark": _mark,
-        "bury": _bury,
         "read": _read,
         "settle": _settle,
         "spare": _spare,

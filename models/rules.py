@@ -21,8 +21,6 @@ class Look(Enum):
     """One checkpoint after the other, again and again until a whole look finds nothing new."""
     ONCE = auto()
     """One checkpoint after the other."""
-    BEFORE_THE_MARK = auto()
-    """As our rule has it, but before the victim is marked."""
     FROM_OBJECTS = auto()
     """At one instant, those whose objects say Committed."""
 
@@ -49,8 +47,6 @@ class Rules:
     purge: Purge = Purge.NEVER
     own_keys: bool = True
     """The key of a piece names the checkpoint that wrote it; else equal content has one key."""
-    mark_compares: bool = True
-    """The mark is a compare-and-swap on what the pins are in."""
     looks_again: bool = True
     """Who lives is read anew when the index of one that lived is being deleted."""
     settles_orphans: bool = True

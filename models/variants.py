@@ -1,4 +1,4 @@
-"""Our rules, and each of them weakened by itself."""
+"""Our rules, and weakened ones, each by itself."""
 
 from dataclasses import dataclass
 
@@ -36,22 +36,12 @@ WEAKENED = (
         is_wide=True,
     ),
     Variant(
-        "mark without compare-and-swap",
-        Rules(mark_compares=False, settles_orphans=False, overlap=True),
-        is_wide=True,
-    ),
-    Variant(
         "attempts on a lost base left undecided",
         Rules(objects_vanish=True, settles_orphans=False),
         is_wide=True,
     ),
     Variant("one look at who lives", Rules(look=Look.ONCE)),
     Variant("an index that is gone is passed over", Rules(looks_again=False)),
-    Variant(
-        "look before the mark",
-        Rules(look=Look.BEFORE_THE_MARK, settles_orphans=False, overlap=True),
-        is_wide=True,
-    ),
     Variant("who lives taken from the objects", Rules(look=Look.FROM_OBJECTS)),
     Variant("equal content has one key", Rules(own_keys=False)),
     Variant("sweep deletes DECISION", Rules(sweep_keeps_decision=False)),
