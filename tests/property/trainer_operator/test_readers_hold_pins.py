@@ -15,7 +15,19 @@ from trainer_operator.api.status import Phase
 from trainer_operator.topology.members import MemberId
 
 W0, W1 = MemberId("worker", 0), MemberId("worker", 1)
-ACTS = ["all", "trainer", "checkpoints", "tick", "crash", "lose", "freeze", "thaw", "retain", "discard", "die"]
+ACTS = [
+    "all",
+    "trainer",
+    "checkpoints",
+    "tick",
+    "crash",
+    "lose",
+    "freeze",
+    "thaw",
+    "retain",
+    "discard",
+    "die",
+]
 WEIGHTS = [12, 4, 6, 6, 1, 1, 2, 3, 1, 2, 1]
 
 
