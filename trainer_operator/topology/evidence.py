@@ -16,7 +16,7 @@ MEASURABLE = 5.0
 FLAT, BUSY = 0.05, 0.5
 """Share of a core: below, a process does nothing; above, it may be computing or compiling."""
 QUIET = 16 * 1024
-"""Bytes per second: below, there is nothing but the agent's own beats and keep-alives."""
+"""Bytes per second: below, there is nothing but the agent's own beats."""
 GPU_BUSY, GPU_LOW_POWER = 90.0, 50.0
 """Percent: a kernel that waits for another rank fills the first and needs far less than the second."""
 
