@@ -22,10 +22,17 @@ from runtime.controller.predicate import (
 )
 from runtime.controller.reconciler import Reconciler, Request, Result, TerminalError
 from runtime.controller.slowstart import BatchOutcome, slow_start_batch
-from runtime.controller.source import BACKGROUND_PRIORITY, ChannelSource, InformerSource, Patience
+from runtime.controller.source import (
+    BACKGROUND_PRIORITY,
+    URGENT_PRIORITY,
+    ChannelSource,
+    InformerSource,
+    Patience,
+)
 
 __all__ = [
     "BACKGROUND_PRIORITY",
+    "URGENT_PRIORITY",
     "BatchOutcome",
     "ChannelSource",
     "Controller",

@@ -112,7 +112,7 @@ class Controller:
     ) -> None:
         """Queue what `mapping` names for each change of the informer's objects that `predicate` lets pass.
 
-        `patience` says how long the look may wait, so that changes which come together cost one.
+        `patience` says how long the look may wait, so that changes which come together cost one, or that it must not.
         """
         source = InformerSource(
             informer.resource.kind, self._enqueue, mapping=mapping, predicate=predicate, patience=patience

@@ -13,14 +13,24 @@ from runtime.controller.mapping import Mapping
 from runtime.controller.predicate import Predicate
 from runtime.objects import AnyObject, ObjectKey
 
-__all__ = ["BACKGROUND_PRIORITY", "ChannelSource", "Enqueue", "InformerSource", "Patience"]
+__all__ = [
+    "BACKGROUND_PRIORITY",
+    "URGENT_PRIORITY",
+    "ChannelSource",
+    "Enqueue",
+    "InformerSource",
+    "Patience",
+]
 
-Patience = Callable[[AnyObject | None, AnyObject | None], float]
+Patience = Callable[[AnyObject | None, AnyObject | None], float | None]
 """From an object's state before and after: how many seconds a look at it may wait, so that changes which come
-together cost one look. It is asked as predicates are: what appears has no *before*, what goes no *after*."""
+together cost one look; None if it goes before all others. It is asked as predicates are: what appears has no *before*,
+what goes no *after*."""
 
 BACKGROUND_PRIORITY = -100
 """For initial Adds and resyncs: news goes first (Q4)."""
+URGENT_PRIORITY = 100
+"""For what must not wait behind a thousand objects that are new."""
 
 
 class Enqueue(Protocol):
@@ -54,8 +64,8 @@ class InformerSource:
     def on_add(self, obj: AnyObject, *, initial: bool) -> None:
         """Queue for an object that appeared."""
         if self._admits(None, obj):
-            after = 0.0 if initial else self._wait(None, obj)
-            self._queue(obj, after=after, priority=BACKGROUND_PRIORITY if initial else 0, reason="added")
+            after, priority = (0.0, BACKGROUND_PRIORITY) if initial else self._haste(None, obj)
+            self._queue(obj, after=after, priority=priority, reason="added")
 
     def on_update(self, old: AnyObject, new: AnyObject) -> None:
         """Queue for both states: what an object left must look again as much as what it joined.
@@ -63,25 +73,26 @@ class InformerSource:
         A resync (old is new) is never held back: it asks for a look without a change.
         """
         if old is new:
-            self._queue(new, priority=BACKGROUND_PRIORITY, reason="resynced")
+            self._queue(new, after=0.0, priority=BACKGROUND_PRIORITY, reason="resynced")
         elif self._admits(old, new):
-            after = self._wait(old, new)
-            self._queue(old, after=after, priority=0, reason="updated")
-            self._queue(new, after=after, priority=0, reason="updated")
+            after, priority = self._haste(old, new)
+            self._queue(old, after=after, priority=priority, reason="updated")
+            self._queue(new, after=after, priority=priority, reason="updated")
 
     def on_delete(self, obj: AnyObject, *, final_state_unknown: bool) -> None:
         """Queue for an object that is gone; its last known state is enough to name its owner."""
         if final_state_unknown or self._admits(obj, None):
-            after = 0.0 if final_state_unknown else self._wait(obj, None)
-            self._queue(obj, after=after, priority=0, reason="deleted")
+            after, priority = (0.0, 0) if final_state_unknown else self._haste(obj, None)
+            self._queue(obj, after=after, priority=priority, reason="deleted")
 
     def _admits(self, old: AnyObject | None, new: AnyObject | None) -> bool:
         return self._predicate is None or self._predicate(old, new)
 
-    def _wait(self, old: AnyObject | None, new: AnyObject | None) -> float:
-        return self._patience(old, new) if self._patience is not None else 0.0
+    def _haste(self, old: AnyObject | None, new: AnyObject | None) -> tuple[float, int]:
+        wait = self._patience(old, new) if self._patience is not None else 0.0
+        return (0.0, URGENT_PRIORITY) if wait is None else (wait, 0)
 
-    def _queue(self, obj: AnyObject, *, priority: int, reason: str, after: float = 0.0) -> None:
+    def _queue(self, obj: AnyObject, *, after: float, priority: int, reason: str) -> None:
         for key in self._mapping(obj):
             self._enqueue(key, after=after, priority=priority, reason=f"{self._kind} {reason}")
 

@@ -1,8 +1,8 @@
 """How long a look at a Trainer may wait after something of it changed. Pure.
 
 A pod that comes up says so four times: it exists, has a node, runs, is ready. Nothing is decided by each of these
-alone, so they are looked at together, as are writes of a status, which are mostly our own. What a user changed, what
-ends and what is about to is looked at at once.
+alone, so they are looked at together, as are writes of a status, which are mostly our own. What a user changed is looked at
+at once, and a pod that ends or is about to before all else: its members wait, which new Trainers do not yet.
 """
 
 from runtime.cache.projection import Pod
@@ -14,14 +14,14 @@ PATIENCE = 0.1
 _asks_for_something = any_of(generation_changed, annotations_changed, deletion_changed)
 
 
-def trainer_patience(old: AnyObject | None, new: AnyObject | None) -> float:
-    """Return the seconds that the look may wait."""
+def trainer_patience(old: AnyObject | None, new: AnyObject | None) -> float | None:
+    """Return the seconds that the look may wait; None if it goes before all others."""
     return 0.0 if _asks_for_something(old, new) else PATIENCE
 
 
-def pod_patience(_old: AnyObject | None, new: AnyObject | None) -> float:
-    """Return the seconds that the look may wait."""
-    return PATIENCE if isinstance(new, Pod) and _is_well(new) else 0.0
+def pod_patience(_old: AnyObject | None, new: AnyObject | None) -> float | None:
+    """Return the seconds that the look may wait; None if it goes before all others."""
+    return PATIENCE if isinstance(new, Pod) and _is_well(new) else None
 
 
 def _is_well(pod: Pod) -> bool:

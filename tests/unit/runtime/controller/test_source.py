@@ -9,7 +9,7 @@ import pytest
 from runtime.controller.mapping import own_key, owner_of
 from runtime.controller.predicate import generation_changed
 from runtime.controller.reconciler import Reconciler, Request
-from runtime.controller.source import BACKGROUND_PRIORITY, ChannelSource, InformerSource
+from runtime.controller.source import BACKGROUND_PRIORITY, URGENT_PRIORITY, ChannelSource, InformerSource
 from runtime.objects import ObjectKey, Resource
 
 PARENTS = Resource("example.com", "v2", "parents", "Parent")
@@ -150,3 +150,14 @@ def test_changes_that_can_wait_are_looked_at_together_later():
     handler.on_delete(obj(), final_state_unknown=False)
     handler.on_delete(obj(), final_state_unknown=True)
     assert [after for _, after, _, _ in sink.calls] == [0.0, 0.1, 0.0, 0.1, 0.1, 0.0, 0.0]
+
+
+def test_what_cannot_wait_goes_before_what_is_merely_new():
+    """Q4."""
+    sink = Sink()
+    handler = InformerSource(
+        "Pod", sink, mapping=own_key, patience=lambda old, new: None if new is None else 0.0
+    )
+    handler.on_add(obj(), initial=False)
+    handler.on_delete(obj(), final_state_unknown=False)
+    assert [(after, priority) for _, after, priority, _ in sink.calls] == [(0.0, 0), (0.0, URGENT_PRIORITY)]
