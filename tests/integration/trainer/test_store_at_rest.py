@@ -42,19 +42,22 @@ def test_users_go_back_to_a_checkpoint_and_a_janitor_works_at_rest(job, until):
         tell=digits.status,
     )
     assert digits.status()["lastRollback"]["to"] == step
+    opened = digits.status()["timelines"]
+    assert [(each["number"], each["step"]) for each in opened] == [(1, step)]
 
     digits.patch({"suspend": True})
     digits.wait_phase("Suspended", 60)
     digits.patch({"checkpoint": {"maxRetention": 1}})
-    until(lambda: len(committed()) == 1, 90, "retention at rest", tell=digits.pods)
+    until(lambda: len(committed()) == 2, 90, "retention at rest", tell=digits.pods)
     assert list(store.rglob("c0/*/*"))
     until(lambda: digits.pods() == {}, 60, "the janitor gone")
     assert digits.phase() == "Suspended"
 
-    kept = list(committed().values())
+    kept = sorted(committed().values())  # the newest of the path, and the newest of what was left
     digits.world.kubectl("delete", "checkpoints", "--all", "-n", digits.namespace)
-    assert plugin("import", "digits") == "trainer/digits has 1 committed checkpoints, 1 of them rebuilt\n"
-    assert list(committed().values()) == kept
+    assert plugin("import", "digits") == "trainer/digits has 2 committed checkpoints, 2 of them rebuilt\n"
+    assert sorted(committed().values()) == kept
+    assert digits.status()["timelines"] == opened
 
     kubectl, place = digits.world.kubectl, ("-n", digits.namespace)
     kubectl("delete", "trainer", "digits", *place, "--cascade=foreground", "--wait=false")
@@ -65,5 +68,5 @@ def test_users_go_back_to_a_checkpoint_and_a_janitor_works_at_rest(job, until):
         tell=digits.object,
     )
     left = {path.name for path in store.rglob("*") if path.is_file()}
-    assert left == {"STORE", "DECISION", "GC"}
+    assert left == {"STORE", "DECISION", "GC", "000001"}
     assert "CheckpointsDeleted" in digits.events()
