@@ -6,7 +6,9 @@ import signal
 import hypothesis
 import pytest
 
-pytest_plugins = ["realcontrolplane"]
+from trainer_operator.agent.chunkcache import ChunkCache
+
+pytest_plugins = ["realcontrolplane", "distribution"]
 
 # The soak test runs for minutes and only when it is asked for: `make soak`.
 collect_ignore = [] if "SOAK_SECONDS" in os.environ else ["soak"]
@@ -37,3 +39,9 @@ def _no_foreign_settings(monkeypatch):
         "KUBERNETES_SERVICE_PORT",
     ):
         monkeypatch.delenv(variable, raising=False)
+
+
+@pytest.fixture
+def roomy(monkeypatch):
+    """Chunks are kept however full the disk of this machine is."""
+    monkeypatch.setitem(ChunkCache.__init__.__kwdefaults__, "free_share", 0.0)

@@ -8,7 +8,7 @@ from benchmarks.stock.scenario import Room
 from benchmarks.stock.scenarios.resume import Resume
 
 
-async def test_a_resume_is_measured_in_full_and_incrementally(tmp_path):
+async def test_a_resume_is_measured_in_full_and_incrementally(tmp_path, roomy):
     """KT4, RS2."""
     size = 2 * 1024 * 1024  # smaller ones are packed together
     plan = Plan(tensors=8, changed=2, tensor_bytes=size, bytes_per_second=1e9, latency=0.0)

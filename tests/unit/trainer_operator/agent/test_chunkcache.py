@@ -56,7 +56,7 @@ class Pod:
 
 
 @pytest.fixture
-def pod(tmp_path):
+def pod(tmp_path, roomy):
     return Pod(tmp_path)
 
 
