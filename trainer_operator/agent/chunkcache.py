@@ -25,8 +25,8 @@ from trainer_operator.agent import index
 from trainer_operator.agent.backends import Home, OpenHome, Page, Store, StoreError
 from trainer_operator.agent.peers import Peers
 
-FREE_SHARE = 0.2
-"""Least part of the volume that stays free."""
+FREE_SHARE = 0.15
+"""Least part of the volume that stays free: with less, a kubelet deletes images, and with little less it evicts."""
 _GENERATIONS = 2
 _CHUNK = re.compile(r"/c\d+/[0-9a-f]{2}/([0-9a-f]{64})\Z")
 _INDEX = re.compile(r"/ckpt/([^/]+)/shards/\d+/r\d+\.idx\Z")
