@@ -1,21 +1,25 @@
-"""`kubectl trainer checkpoints`: what is saved, how sound it is, and what a restore would take."""
+"""`kubectl trainer checkpoints`: what is saved, how sound it is, and what a restore would take.
+
+The API's models are loaded where paths are needed and not before: that takes longer than all else (see `kinds`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from runtime.clock import SystemClock
-from trainer_operator.api.status import Timeline
-from trainer_operator.api.timelines import Path, current_path, is_on_path
 from trainer_operator.cli.plugin import options
 from trainer_operator.cli.plugin.access import Access, Object, Session, run, status_of
 from trainer_operator.cli.plugin.failure import explained
 from trainer_operator.cli.plugin.page import Cell, Output, columns, note, show, show_objects
 from trainer_operator.cli.plugin.words import plain, since, size
+
+if TYPE_CHECKING:
+    from trainer_operator.api.timelines import Path
 
 HEADER = ("NAME", "STATE", "STEP", "EPOCH", "TIMELINE", "SIZE", "REUSED", "HEALTH", "WHY", "AGE", "RESTORE")
 WIDE = ("COPIES", "SHARDS", "VERIFIED", "STORE")
@@ -46,19 +50,24 @@ def checkpoints(
             show([*lines, Text(), restore_line(trainer, found)])
 
 
-def timelines(trainer: Mapping[str, Any]) -> list[Timeline]:
-    """Return the timelines that training branched into (CK6)."""
-    return [Timeline.read(each) for each in status_of(trainer).get("timelines") or ()]
+def path_of(trainer: Mapping[str, Any]) -> Path:
+    """Return what of which timeline counts for the present training (CK6)."""
+    from trainer_operator.api.status import Timeline
+    from trainer_operator.api.timelines import current_path
+
+    return current_path([Timeline.read(each) for each in status_of(trainer).get("timelines") or ()])
 
 
 def counts(each: Mapping[str, Any], path: Path) -> bool:
     """Whether the present training came from this checkpoint."""
+    from trainer_operator.api.timelines import is_on_path
+
     return is_on_path(path, status_of(each).get("timeline") or 0, status_of(each).get("step") or 0)
 
 
 def restorable(trainer: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """Return what a restart would try first: the newest committed one of the path that is not damaged (RS1, CK6)."""
-    path = current_path(timelines(trainer))
+    path = path_of(trainer)
     good = [
         each
         for each in found
@@ -76,11 +85,10 @@ def table(
     trainer: Mapping[str, Any], found: Sequence[Mapping[str, Any]], now: datetime, *, wide: bool = False
 ) -> list[Text]:
     """Return the list as aligned lines; columns that nobody fills are left out."""
-    chosen, opened = restorable(trainer, found), timelines(trainer)
-    path = current_path(opened)
+    chosen, path = restorable(trainer, found), path_of(trainer)
     rows = []
     for each in found:
-        course = _course(each, path) if opened else ""
+        course = _course(each, path) if status_of(trainer).get("timelines") else ""
         rows.append(_row(each, now, course=course, is_chosen=each is chosen, wide=wide))
     header = (*HEADER, *(WIDE if wide else ()))
     return columns(header, rows, keep={"NAME", "STATE", "STEP", "HEALTH", "AGE"})

@@ -17,6 +17,7 @@ ATTEMPT_LABEL = f"{GROUP}/attempt"
 IMPORT_ANNOTATION = f"{GROUP}/import"
 IMPORT_FAILED = "failed: "
 VERIFY_ANNOTATION = f"{GROUP}/verify"
+RESTORE_ANNOTATION = f"{GROUP}/restore-from"
 
 
 def trainer_selector(trainer: str) -> str:

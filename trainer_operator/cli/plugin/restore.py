@@ -14,11 +14,10 @@ from typing import Annotated, Any
 import typer
 
 from runtime.clock import SystemClock, format_time
-from trainer_operator.api.names import RESTORE_ANNOTATION
 from trainer_operator.cli.plugin import options
 from trainer_operator.cli.plugin.access import Access, Object, Session, Watched, run, status_of
 from trainer_operator.cli.plugin.failure import Complaint, ExitCode, explained
-from trainer_operator.cli.plugin.kinds import TRAINERS
+from trainer_operator.cli.plugin.kinds import RESTORE_ANNOTATION, TRAINERS
 from trainer_operator.cli.plugin.page import note, show
 
 LONGEST_LOOK = 30.0
