@@ -279,9 +279,8 @@ def _prepare(draft: Draft, desired: frozenset[MemberId]) -> None:
         membership.members = format_members(chosen or desired)
     start = choose(draft)
     planned = membership.ps_epoch + 1 if has_servers(draft.observed.trainer) else 0
-    is_pinned = has_pinned(
-        draft, start.source, ps_epoch=planned
-    )  # while members come, so that nobody waits for it
+    # Asked while members come, so that nobody waits for the pin.
+    is_pinned = has_pinned(draft, start.source, ps_epoch=planned)
     if chosen is None:
         return
     for member in chosen - standbys(draft):

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from runtime.cache.projection import ContainerStatus, Pod, Terminated
+from runtime.cache.projection import Condition, ContainerStatus, Pod, Terminated
 from runtime.clock import parse_time
 from trainer_operator.api import names
 from trainer_operator.api.timelines import Path, is_on_path
@@ -41,7 +41,7 @@ def pod_view(pod: Pod) -> PodView:
     attempt = pod.labels.get(names.ATTEMPT_LABEL, "0")
     ended = _terminated(pod)
     conditions = pod.status.conditions or ()
-    target = next((c for c in conditions if c.type == "DisruptionTarget" and c.status == "True"), None)
+    target = disruption(pod)
     unplaced = next((c for c in conditions if c.type == "PodScheduled" and c.status == "False"), None)
     reason = pod.status.reason or ""
     disrupted = target is not None or reason in DISRUPTION_REASONS
@@ -65,6 +65,12 @@ def pod_view(pod: Pod) -> PodView:
         waits_reason=(unplaced.reason or "" if unplaced is not None else "")[:64],
         waits_message=(unplaced.message or "" if unplaced is not None else "")[:512],
     )
+
+
+def disruption(pod: Pod) -> Condition | None:
+    """Return the condition that says that Kubernetes ends the pod, if it does."""
+    conditions = pod.status.conditions or ()
+    return next((c for c in conditions if c.type == "DisruptionTarget" and c.status == "True"), None)
 
 
 def _terminated(pod: Pod) -> Terminated | None:

@@ -139,12 +139,11 @@ class TrainerReconciler:
                 return written
         self._written.pop(key, None)
         try:
-            trainer = Trainer.read(cached)
+            return Trainer.read(cached)
         except ValidationError as error:
             first = error.errors()[0]
             _log.error("trainer is not readable", trainer=str(key), field=first["loc"], problem=first["msg"])
             return None
-        return trainer
 
     def _observe(self, trainer: Trainer) -> Observed:
         uid, namespace = trainer.metadata.uid, trainer.metadata.namespace or ""

@@ -1,13 +1,14 @@
 """How long a look at a Trainer may wait after something of it changed. Pure.
 
 A pod that comes up says so four times: it exists, has a node, runs, is ready. Nothing is decided by each of these
-alone, so they are looked at together, as are writes of a status, which are mostly our own. What a user changed is looked at
-at once, and a pod that ends or is about to before all else: its members wait, which new Trainers do not yet.
+alone, so they are looked at together, as are writes of a status, which are mostly our own. What a user changed is
+looked at at once, and a pod that ends or is about to before all else: its members wait, which new Trainers do not yet.
 """
 
 from runtime.cache.projection import Pod
 from runtime.controller.predicate import annotations_changed, any_of, deletion_changed, generation_changed
 from runtime.objects import AnyObject
+from trainer_operator.trainer.observe import disruption
 
 PATIENCE = 0.1
 """Seconds; short beside the time that a container takes to start."""
@@ -25,9 +26,7 @@ def pod_patience(_old: AnyObject | None, new: AnyObject | None) -> float | None:
 
 
 def _is_well(pod: Pod) -> bool:
-    if pod.phase not in {"Pending", "Running"} or pod.is_deleting:
-        return False
-    if any(c.type == "DisruptionTarget" and c.status == "True" for c in pod.status.conditions or ()):
+    if pod.phase not in {"Pending", "Running"} or pod.is_deleting or disruption(pod) is not None:
         return False
     states = (each.state for each in pod.status.container_statuses or ())
     return not any(state is not None and state.terminated is not None for state in states)
