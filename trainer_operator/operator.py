@@ -9,7 +9,7 @@ from pathlib import Path
 
 from runtime.cache.barrier import Barrier
 from runtime.cache.index import OWNER_UID
-from runtime.cache.projection import Node, Pod
+from runtime.cache.projection import Node, PartialObject, Pod
 from runtime.client.config import ClientConfig
 from runtime.clock import SystemClock
 from runtime.controller import (
@@ -28,6 +28,7 @@ from runtime.objects import (
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
+    SERVICES,
     AnyObject,
     ObjectKey,
     Resource,
@@ -118,6 +119,7 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
     pods = informers.informer(PODS, labels=TRAINER_LABEL, projection=Pod)
     nodes = informers.informer(NODES, projection=Node)
     claims = informers.informer(PERSISTENT_VOLUME_CLAIMS, labels=TRAINER_LABEL, projection=Claim)
+    services = informers.informer(SERVICES, labels=TRAINER_LABEL, projection=PartialObject)
     leases = NodeLeases(clock)  # no controller watches them: renewals wake nobody
     informers.informer(LEASES, namespaces=[LEASE_NAMESPACE], projection=NodeLease).add_handler(leases)
     attachments = (
@@ -134,6 +136,7 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
     barriers: dict[Resource, Barrier[str]] = {
         PODS: Barrier(pods, clock=clock),
         CHECKPOINTS: Barrier(checkpoints, clock=clock),
+        SERVICES: Barrier(services, clock=clock),
     }
 
     def look_at_trainer(key: ObjectKey) -> None:
@@ -151,6 +154,7 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
                 nodes=nodes,
                 pods=pods,
                 claims=claims,
+                services=services,
                 attachments=attachments,
                 leases=leases,
                 members=members,
@@ -285,6 +289,7 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
     trainer_controller.watch(trainers, patience=trainer_patience)
     trainer_controller.watch(pods, mapping=owner_of(TRAINERS), patience=pod_patience)
     trainer_controller.watch(checkpoints, mapping=owner_of(TRAINERS))
+    trainer_controller.watch(services, mapping=owner_of(TRAINERS), predicate=is_gone)
     trainer_controller.watch(profiles, mapping=trainers_of_profile)
     trainer_controller.watch(nodes, mapping=trainers_on_node, predicate=readiness_changed)
     checkpoint_controller.watch(checkpoints)
@@ -366,6 +371,11 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
 def appears_or_goes(old: AnyObject | None, new: AnyObject | None) -> bool:
     """Let Trainers pass that are new to us, were deleted, or are being so."""
     return old is None or new is None
+
+
+def is_gone(_old: AnyObject | None, new: AnyObject | None) -> bool:
+    """Let only deletions pass."""
+    return new is None
 
 
 def is_janitor(old: AnyObject | None, new: AnyObject | None) -> bool:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry
 
 from runtime.cache.barrier import Barrier
-from runtime.cache.projection import Node, Pod
+from runtime.cache.projection import Node, PartialObject, Pod
 from runtime.clock import format_time
 from runtime.controller.reconciler import Request
 from runtime.errors import RuntimeFault
-from runtime.objects import NODES, PERSISTENT_VOLUME_CLAIMS, PODS, ObjectKey, key_of
+from runtime.objects import NODES, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES, ObjectKey, key_of
 from runtime.testing.clock import SimClock
 from simulation.apiserver import Api, Cached, Killed
 from trainer_operator.api.names import ATTEMPT_LABEL, INDEX_LABEL, ROLE_LABEL
@@ -64,7 +64,8 @@ class Operator:
         self.trainers = Cached(api, TRAINERS)
         self.checkpoints = Cached(api, CHECKPOINTS)
         self.pods = Cached(api, PODS, Pod)
-        caches = {PODS: self.pods, CHECKPOINTS: self.checkpoints}
+        self.services = Cached(api, SERVICES, PartialObject)
+        caches = {PODS: self.pods, CHECKPOINTS: self.checkpoints, SERVICES: self.services}
         self.barriers = {kind: Barrier(cache, clock=clock) for kind, cache in caches.items()}
         settings = Settings(voluntary_interval=0.0)
         self.registry = CollectorRegistry()
@@ -78,6 +79,7 @@ class Operator:
                 nodes=Cached(api, NODES, Node),
                 pods=self.pods,
                 claims=Cached(api, PERSISTENT_VOLUME_CLAIMS, Claim),
+                services=self.services,
                 attachments=None,
                 leases=NodeLeases(clock),
                 members=self.members,

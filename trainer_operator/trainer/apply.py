@@ -27,6 +27,7 @@ from trainer_operator.trainer.draft import (
     CloseAgents,
     CreateCheckpoint,
     CreatePod,
+    CreateService,
     DeleteAttachment,
     DeleteClaim,
     DeletePod,
@@ -122,6 +123,9 @@ class Applier:
                     self._emit(trainer, action)
                 case CloseAgents():
                     self._members.close(trainer.metadata.uid)
+                case CreateService():
+                    manifest = service_manifest(trainer, owner_reference(trainer))
+                    await _try(errors, self._create(trainer, SERVICES, manifest))
                 case DeletePod():
                     await _try(errors, self._delete_pod(trainer, action))
                 case DeleteClaim():
@@ -141,9 +145,6 @@ class Applier:
                 creates, lambda action: self._create_pod(trainer, action), initial=FIRST_BATCH
             )
             errors += outcome.errors
-            if not outcome.errors:  # a quota that is used up, say, would refuse it as well
-                service = service_manifest(trainer, owner_reference(trainer))
-                await _try(errors, self._create(trainer, SERVICES, service))
         if any(isinstance(action, DeleteTrainer) for action in actions):
             await _try(errors, self._delete_trainer(trainer))
         if errors:

@@ -24,6 +24,7 @@ from trainer_operator.trainer import (
     memberstate,
     progress,
     recovery,
+    service,
     sources,
     startwait,
     volumes,
@@ -116,6 +117,7 @@ def _decide(draft: Draft) -> None:
     if not is_terminal(status) and not gang.release(draft):
         _pods(draft)
         volumes.follow(draft)
+        service.follow(draft)
         _watch_silence(draft)
     roll_up(draft)
 

@@ -25,6 +25,11 @@ class CreatePod:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateService:
+    """Create the headless Service, by which members have names."""
+
+
+@dataclass(frozen=True, slots=True)
 class DeletePod:
     """Delete a pod, given its uid, so that never a successor of the same name is hit."""
 
@@ -123,6 +128,7 @@ NodeAction = ForceDeletePod | DeleteAttachment | TaintNode
 """What is only done to a node that is down, and only with the opt-in rights."""
 Action = (
     CreatePod
+    | CreateService
     | DeletePod
     | DeleteClaim
     | CreateCheckpoint

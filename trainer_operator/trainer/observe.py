@@ -53,6 +53,7 @@ def pod_view(pod: Pod) -> PodView:
         attempt=int(attempt) if attempt.isdecimal() else 0,
         phase=pod.phase,
         node=pod.node_name or "",
+        has_address=bool(pod.status.pod_ip),
         ready=pod.is_ready,
         terminating=pod.is_deleting,
         disrupted=disrupted,

@@ -159,6 +159,7 @@ class TrainerReconciler:
             nodes=self._surroundings.nodes(wanted if not trainer.status.excluded_nodes else None)
             if wanted
             else {},
+            has_service=self._surroundings.has_service(uid),
             claims=self._surroundings.claims(uid) if trainer.spec.topology.storage is not None else (),
             attachments=self._surroundings.attachments(old) if old else {},
             checkpoints=tuple(checkpoint_view(c, path) for c in self._checkpoints.by_index(OWNER_UID, uid)),

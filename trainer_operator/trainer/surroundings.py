@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol, TypeVar
 
 from runtime.cache.index import OWNER_UID
-from runtime.cache.projection import Node, Pod
+from runtime.cache.projection import Node, PartialObject, Pod
 from trainer_operator.topology.members import Members
 from trainer_operator.trainer.nodes import NodeLeases, NodeView, node_views
 from trainer_operator.trainer.views import ClaimView
@@ -34,6 +34,7 @@ class Surroundings:
         nodes: Listed[Node],
         pods: Listed[Pod],
         claims: Listed[Claim],
+        services: Listed[PartialObject],
         attachments: Listed[Attachment] | None,
         leases: NodeLeases,
         members: Members,
@@ -41,6 +42,7 @@ class Surroundings:
         self._nodes = nodes
         self._pods = pods
         self._claims = claims
+        self._services = services
         self._attachments = attachments
         self._leases = leases
         self._members = members
@@ -53,6 +55,10 @@ class Surroundings:
         """Return the claims that a Trainer owns."""
         found = (claim_view(claim) for claim in self._claims.by_index(OWNER_UID, uid))
         return tuple(view for view in found if view is not None)
+
+    def has_service(self, uid: str) -> bool:
+        """Whether the Service that a Trainer owns is there."""
+        return any(True for _ in self._services.by_index(OWNER_UID, uid))
 
     def attachments(self, nodes: set[str]) -> Mapping[tuple[str, str], str]:
         """Return the VolumeAttachments of some nodes by volume and node."""

@@ -20,6 +20,7 @@ class PodView:
     attempt: int
     phase: str = "Pending"
     node: str = ""
+    has_address: bool = False
     ready: bool = False
     terminating: bool = False
     disrupted: bool = False  # condition DisruptionTarget, or a shutdown reason (DT2)
@@ -137,6 +138,8 @@ class Observed:
     """By image, what it runs by itself, or why that cannot be read; images that are still being read are not here."""
     claims: tuple[ClaimView, ...] = ()
     """The claims of its members."""
+    has_service: bool = True
+    """Whether its Service is there."""
     attachments: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """Name of the VolumeAttachment of (volume, node), of nodes with old pods."""
     heartbeat: float = 2.0

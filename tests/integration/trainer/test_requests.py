@@ -58,12 +58,14 @@ def test_a_pattern_that_the_api_server_cannot_check_is_told_in_a_condition(job, 
 
 
 def test_every_member_has_a_name_below_the_trainers_service(job, until):
-    """TR22, TR24, TR40: headless, owned, and there before a pod is ready."""
+    """TR22, TR24, TR40: headless, owned, there before a pod is ready, and back when somebody deleted it."""
     named = job.make("7b", command=SLEEP)
     service = until(lambda: service_of(named), 60, "the Service", tell=named.status)
     assert (service["spec"]["clusterIP"], service["spec"]["publishNotReadyAddresses"]) == ("None", True)
     (owner,) = service["metadata"]["ownerReferences"]
     assert owner["uid"] == named.object()["metadata"]["uid"]
+    named.world.kubectl("delete", "service", "trainer-7b", "-n", named.namespace)
+    until(lambda: service_of(named), 60, "a Service again", tell=named.status)
     pod = named.pods()["7b-worker-0"]
     assert (pod["spec"]["hostname"], pod["spec"]["subdomain"]) == ("7b-worker-0", "trainer-7b")
 

@@ -40,6 +40,14 @@ def test_counts_and_progress_are_none(changed):
     assert not is_news(status(), status(**changed))
 
 
+def test_that_the_first_pod_has_a_node_can_wait_and_any_other_phase_cannot():
+    """ST7: the nodes of the others, and the first agents, come within the same seconds."""
+    assert not is_news(status(phase="Pending"), status(phase="Starting"))
+    assert is_news(status(phase="Starting"), status(phase="Pending"))
+    assert is_news(status(phase="Pending"), status(phase="Starting", failures=1))
+    assert is_news(status(phase="Pending"), status(phase="Running"))
+
+
 def test_the_words_of_a_condition_are_none_but_its_verdict_is():
     """ST7."""
     two, one = (
