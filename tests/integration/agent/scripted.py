@@ -77,6 +77,7 @@ class ScriptedOperator:
         self._results = {}
         self._told = {}
         self._peers = weakref.WeakSet()
+        self._peers_known = threading.Lock()
         self._server = None
         self._port = 0
 
@@ -118,7 +119,8 @@ class ScriptedOperator:
                 peer, address = super().get_request()
                 peer.settimeout(30)
                 secured = operator._context.wrap_socket(peer, server_side=True, do_handshake_on_connect=False)
-                operator._peers.add(secured)
+                with operator._peers_known:
+                    operator._peers.add(secured)
                 return secured, address
 
             def handle_error(self, request, client_address):
@@ -146,11 +148,13 @@ class ScriptedOperator:
         self.cut()
 
     def cut(self):
-        """Close every connection, whatever it does."""
-        for peer in list(self._peers):
+        """Close every connection, whatever it does; one that comes meanwhile is there for the next cut."""
+        with self._peers_known:
+            peers = list(self._peers)
+            self._peers.clear()
+        for peer in peers:  # whoever is cut may be back before the last one is
             with contextlib.suppress(OSError):
                 socket.socket.shutdown(peer, socket.SHUT_RDWR)
-        self._peers.clear()
 
     def answer(self, body, authorization):
         beat = json.loads(body)
