@@ -3,13 +3,13 @@
 Fields whose behaviour arrives later are typed and validated already: fields are added, never given a new meaning.
 """
 
-import re
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StrictBool, StringConstraints
 
 from trainer_operator.api import bucket as buckets
+from trainer_operator.api import pattern
 from trainer_operator.api.meta import (
     DNS_LABEL,
     GROUP,
@@ -138,14 +138,6 @@ class FailureAction(StrEnum):
 ExitCode = Annotated[int, Field(ge=0, le=255, strict=True, json_schema_extra={"format": "int32"})]
 
 
-def _is_pattern(text: str) -> bool:
-    try:
-        re.compile(text)
-    except re.error:
-        return False
-    return True
-
-
 class FailureRule(ApiModel):
     """What to do about failures of one kind. All criteria that are given must match."""
 
@@ -162,12 +154,14 @@ class FailureRule(ApiModel):
             str,
             StringConstraints(min_length=1, max_length=256),
             Rule(
-                cel=None, message="give a regular expression", holds=_is_pattern
-            ),  # CEL can't compile a variable
+                cel=None,  # CEL can't compile a variable
+                message="give a regular expression of RE2, which has no look-around and no back references",
+                holds=lambda text: not pattern.fault(text),
+            ),
         ]
         | None
     ) = None
-    """Regular expression that is found in the last output of the process; anything when absent."""
+    """Regular expression (RE2) that is found in the last output of the process; anything when absent."""
     action: FailureAction
     """FailTrainer ends the Trainer, RestartMember and RestartAll restart and count, Ignore restarts without counting."""
 

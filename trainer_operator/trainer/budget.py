@@ -1,9 +1,9 @@
 """Budgets: what a failure costs, whether it ends the Trainer, and how long the restart waits (RC1 to RC7)."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trainer_operator.api import pattern
 from trainer_operator.api.profile import EffectiveRetryPolicy, RestartPolicy
 from trainer_operator.api.trainer import FailureAction, FailureRule
 from trainer_operator.trainer.failures import Failure, FailureClass
@@ -74,28 +74,18 @@ def _matches(rule: FailureRule, failure: Failure) -> bool:
         (rule.role is None or rule.role == failure.member.role)
         and (rule.exit_codes is None or failure.exit_code in rule.exit_codes)
         and (rule.reason is None or rule.reason == failure.reason)
-        and (rule.message_pattern is None or _is_found(rule.message_pattern, failure.message))
+        and (rule.message_pattern is None or pattern.is_found(rule.message_pattern, failure.message))
     )
 
 
 def pattern_fault(rules: Sequence[FailureRule]) -> str:
     """Say which pattern is no regular expression, which the API server cannot tell; empty when all are."""
     for position, rule in enumerate(rules):
-        try:
-            re.compile(rule.message_pattern or "")
-        except re.error as error:
-            pattern = rule.message_pattern
-            return (
-                f"spec.failureRules[{position}].messagePattern {pattern!r} is no regular expression: {error}"
-            )
+        wrong = pattern.fault(rule.message_pattern or "")
+        if wrong:
+            name = f"spec.failureRules[{position}].messagePattern"
+            return f"{name} {rule.message_pattern!r} is no regular expression: {wrong}"
     return ""
-
-
-def _is_found(pattern: str, message: str) -> bool:
-    try:
-        return re.search(pattern, message) is not None
-    except re.error:
-        return False  # a condition says so; recovery must not stop for it
 
 
 def restart_delay(number: int, policy: EffectiveRetryPolicy, *, chance: float) -> float:
