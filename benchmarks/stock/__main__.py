@@ -30,6 +30,11 @@ def main(arguments: list[str] | None = None) -> int:
         "--repetitions", type=int, default=0, help="another number of them; nothing is stored"
     )
     parser.add_argument("--fresh", action="store_true", help="begin anew, also after an interrupted run")
+    parser.add_argument(
+        "--so-far",
+        action="store_true",
+        help="store what an interrupted run has measured, and measure nothing",
+    )
     parser.add_argument("--table", action="store_true", help="only render the stored result")
     chosen = parser.parse_args(arguments)
     if chosen.table:
@@ -43,30 +48,37 @@ def main(arguments: list[str] | None = None) -> int:
         )
     except ValueError as error:
         parser.error(str(error))
-    return _measure(plan, is_whole=plan == whole, is_fresh=chosen.fresh, quick=chosen.quick)
-
-
-def _measure(plan: Plan, *, is_whole: bool, is_fresh: bool, quick: bool) -> int:
+    command = "make bench-quick" if chosen.quick else "make bench"
     journal_file = results.FOLDER / f"{plan.name}-{plan.fingerprint()}.journal"
-    if is_fresh:
+    if chosen.fresh:
         journal_file.unlink(missing_ok=True)
     journal = Journal(journal_file, plan)
-    if journal.records:
-        print(
-            f"going on after {len(journal.records)} of {len(plan.cells())} cells", file=sys.stderr, flush=True
-        )
+    if chosen.so_far and not journal.records:
+        print("no run was interrupted: nothing to store", file=sys.stderr)
+        return 1
     machine = {**facts(), "kubernetes": KUBERNETES_VERSION}
-    if not finished(run(plan, journal)):
+    if chosen.so_far:
+        del machine["load_before"]  # it is that of now, after the run
+    elif not _measure(plan, journal):
         print("\ninterrupted: the same command goes on from here", file=sys.stderr)
         return 130
-    command = "make bench-quick" if quick else "make bench"
     found = results.document(plan, journal.records, machine=machine, command=command)
-    journal.remove()
-    if not is_whole:
+    if not chosen.so_far:
+        journal.remove()
+    if plan != whole:
         print(report.render(found))
         return 0
     print(f"stored in {results.store(found).name}", file=sys.stderr)
     return _render()
+
+
+def _measure(plan: Plan, journal: Journal) -> bool:
+    """Measure what the journal has not yet; return whether that was all."""
+    if journal.records:
+        print(
+            f"going on after {len(journal.records)} of {len(plan.cells())} cells", file=sys.stderr, flush=True
+        )
+    return finished(run(plan, journal))
 
 
 def _render() -> int:

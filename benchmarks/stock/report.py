@@ -230,8 +230,13 @@ def _origin(found: Document) -> str:
     versions = sorted(
         {f"{name} {version}" for each in found["versions"].values() for name, version in each.items()}
     )
+    load = f", load {machine['load_before']} before the run" if "load_before" in machine else ""
+    cells = found.get("cells", {})
+    part = ""
+    if cells and cells["measured"] < cells["planned"]:
+        part = f" ({cells['measured']} of its {cells['planned']} measurements so far)"
     return (
-        f"`{found['command']}` on {machine['cpus']} CPUs ({machine['cpu']}), {machine['memory_gib']} GiB, load "
-        f"{machine['load_before']} before the run; Kubernetes {machine['kubernetes']}, Python {machine['python']}; "
+        f"`{found['command']}`{part} on {machine['cpus']} CPUs ({machine['cpu']}), {machine['memory_gib']} GiB"
+        f"{load}; Kubernetes {machine['kubernetes']}, Python {machine['python']}; "
         f"{', '.join(versions)}."
     )

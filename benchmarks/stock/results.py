@@ -23,9 +23,10 @@ Document = dict[str, Any]  # Any: the JSON edge
 
 
 def document(plan: Plan, records: Sequence[Record], *, machine: Mapping[str, Any], command: str) -> Document:
-    """Return the result of a run; a section for each scenario, a row in it for each arm."""
+    """Return the result of a run, or of what it has measured so far; a section for each scenario, a row for each arm."""
     sections = []
-    for group in plan.groups:
+    measured = {record.cell.group for record in records}
+    for group in (group for group in plan.groups if group.name in measured):
         for scenario in group.scenarios:
             rows = [
                 _row(arm, scenario.name, group.name, records) for arm in plan.arms if arm not in group.skipped
@@ -44,6 +45,7 @@ def document(plan: Plan, records: Sequence[Record], *, machine: Mapping[str, Any
     return {
         "name": f"stock-{plan.name}",
         "command": command,
+        "cells": {"measured": len(records), "planned": len(plan.cells())},
         "machine": dict(machine),
         "versions": versions,
         "sections": sections,

@@ -1,5 +1,6 @@
 """The result of a comparison, and what is made of it alone."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -10,13 +11,13 @@ from benchmarks.stock import report, results
 from benchmarks.stock.journal import Record
 from benchmarks.stock.plan import Plan
 from benchmarks.stock.scenario import Group, Outcome
-from benchmarks.stock.scenarios.failures import full
+from benchmarks.stock.scenarios.failures import full, node
 from benchmarks.stock.scenarios.idle import Idle
 from benchmarks.stock.scenarios.scale import Scale
 from benchmarks.stock.scenarios.storm import Storm
 
 ROOT = Path(__file__).resolve().parents[3]
-FAILURES = {scenario.name: scenario for group in full() for scenario in group.scenarios}
+FAILURES = {scenario.name: scenario for group in (*full(), node()) for scenario in group.scenarios}
 MACHINE = {
     "cpus": 2,
     "cpu": "some",
@@ -189,3 +190,17 @@ def test_a_page_without_markers_is_left_alone(tmp_path):
     with pytest.raises(ValueError, match=r"page.md lacks the line"):
         report.write(page, found(), plots=tmp_path / "page.svg")
     assert page.read_text() == "nothing"
+
+
+def test_what_an_interrupted_run_has_measured_says_how_much_that_is():
+    """A page must not look as if all was measured; what was not begun has no section."""
+    plan = dataclasses.replace(PLAN, groups=(*PLAN.groups, Group("storm-8", (Storm(8),))))
+    first = plan.cells()[0]
+    part = [Record(first, {"program": "1"}, {"storm-300": Outcome({"pods_per_second": 1.0})})]
+    machine = {name: fact for name, fact in MACHINE.items() if name != "load_before"}
+    said = results.document(plan, part, machine=machine, command="make bench")
+    assert [section["name"] for section in said["sections"]] == ["storm-300", "idle-300"]
+    text = report.render(said)
+    assert (
+        f"`make bench` (1 of its {len(plan.cells())} measurements so far) on 2 CPUs (some), 8 GiB; " in text
+    )
