@@ -23,6 +23,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from trainer_operator.api.descriptions import descriptions
 from trainer_operator.api.rules import VALIDATIONS, Rule, TransitionRule
 
 GROUP = "trainer.operator.kubeflow.org"
@@ -47,7 +48,6 @@ class ApiModel(BaseModel):
         populate_by_name=True,
         frozen=True,
         extra="ignore",
-        use_attribute_docstrings=True,
     )
 
     rules: ClassVar[tuple[Rule, ...]] = ()
@@ -57,12 +57,13 @@ class ApiModel(BaseModel):
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Add the CEL side of the model's rules, and the descriptions that pydantic drops beside a reference."""
+        """Add the CEL side of the model's rules, and what stands below its fields."""
         schema = handler(core_schema)
         own = handler.resolve_ref_schema(schema)
+        described = descriptions(cls)
         for name, field in cls.model_fields.items():
-            if field.description:
-                own["properties"][field.alias or name]["description"] = field.description
+            if name in described:
+                own["properties"][field.alias or name]["description"] = described[name]
         rules = [rule.as_validation() for rule in cls.rules if rule.cel is not None]
         rules += [rule.as_validation() for rule in cls.transition_rules]
         if rules:
