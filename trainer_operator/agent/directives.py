@@ -178,7 +178,8 @@ class Executor:
         return scrub.run(self._open_home(), directive.args, is_busy=self._is_saving)
 
     def _dump_stacks(self, _directive: Directive) -> Any:
-        return {"stacks": self._launcher.dump_stacks()}
+        step, age = self._state.standing()  # first: a step that comes meanwhile makes the stacks old
+        return {"stacks": self._launcher.dump_stacks(), "step": step, "age": age}
 
     def _restart_process(self, directive: Directive) -> Any:
         """End the run that was given up; the next Go starts another one."""

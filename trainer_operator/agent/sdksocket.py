@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import socket
+import struct
 import threading
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
@@ -61,6 +62,19 @@ class SdkServer:
     def is_connected(self) -> bool:
         """Whether the process speaks to us."""
         return self._current is not None
+
+    @property
+    def peer(self) -> int:
+        """Pid of the process that speaks to us, as the kernel knows it; 0 while none does."""
+        size = struct.calcsize("3i")
+        with self._lock:
+            if self._current is None:
+                return 0
+            try:
+                credentials = self._current.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+            except OSError:
+                return 0
+        return int(struct.unpack("3i", credentials)[0])
 
     def drain(self, timeout: float) -> None:
         """Wait until everything that ended processes said was handed on (CS11)."""

@@ -164,6 +164,11 @@ class State:
         """The last finished step of this run."""
         return self._progress.step
 
+    def standing(self) -> Tuple[int, float]:
+        """Return the last finished step and the seconds since then."""
+        with self._lock:
+            return self._progress.step, max(0.0, self._clock() - self._progress.step_at)
+
     @property
     def phase(self) -> str:
         """The phase of this run."""

@@ -246,7 +246,7 @@ class Members:
         for gone in [
             key for key in record.results if key not in listed and key not in {r.id for r in beat.results}
         ]:
-            if len(record.results) > 64:
+            if len(record.results) > 64 or _is_bulky(record.results[gone]):
                 del record.results[gone]
         if fresh or before is None or _needs_decision(before, beat):
             for listener in self._listeners:
@@ -444,6 +444,11 @@ def _is_newer(record: _Record, beat: Beat) -> bool:
     if beat.boot != known.boot:
         return beat.boot not in record.boots  # a boot that was replaced never comes back
     return (beat.run, beat.seq) > (known.run, known.seq) and beat.run >= known.run
+
+
+def _is_bulky(result: DirectiveResult) -> bool:
+    """Whether it holds stacks, which nobody reads any more once they are not asked for."""
+    return isinstance(result.value, dict) and "stacks" in result.value
 
 
 def _needs_decision(before: Beat, beat: Beat) -> bool:

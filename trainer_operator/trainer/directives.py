@@ -3,7 +3,8 @@
 Preparing(E)  -> Prepare(E) to every member that has not prepared E
 Active(E)     -> Go(E) to every prepared member, to servers first, then to the master, then to workers: each role waits
               until those before it listen, but not for ever (TR47); a Go with a new id respawns a process that ended
-              a process that was given up while it runs is ended first; while a stall is looked into, stacks are dumped
+              a process that was given up while it runs is ended first; while a step is overdue, or a stall looked into,
+              stacks are dumped
 Recovering    -> nothing: workers wait inside their SDK
 Serving       -> Go to the lost server, UpdatePS to surviving servers and to workers
 Soft change   -> Go to new members, whose processes wait to be let in; Pause to servers at the step that was chosen
@@ -91,12 +92,13 @@ def _active(draft: Draft, agents: Mapping[MemberId, AgentView]) -> dict[MemberId
         if _must_prepare(draft, agent):
             wanted[member] = (_prepare(status),)
             continue
-        directives = []
+        directives: list[Directive] = []
         if _must_end(draft, member, agent):
             wanted[member] = (
                 Directive(f"restart:{agent.beat.process}", "RestartProcess", {"run": agent.beat.run}),
             )
             continue
+        directives += stall.looks(draft, member, agent)
         if status.stall is not None and agent.running:
             directives.append(Directive(stall.dump_id(draft, agent), "DumpStacks", {}))
         if (

@@ -4,13 +4,15 @@
 
 The age comes from the training loop itself; a thread that beats proves nothing (SL5). The clock runs only while all
 members of an Active epoch are there and train; every other phase has a budget. With two signs (topology/evidence.py's,
-fewest steps done, everybody waiting) the hard threshold decides, without them twice as much (SL3).
+one stack in two looks, fewest steps done, everybody waiting) the hard threshold decides, without them twice as much (SL3).
 """
 
 from dataclasses import dataclass, replace
 
 from trainer_operator.api.status import StallStatus
-from trainer_operator.topology.members import AgentView, MemberId
+from trainer_operator.topology.evidence import QUIET
+from trainer_operator.topology.members import AgentView, Directive, MemberId
+from trainer_operator.topology.stacks import Look, outsider, parse, read_look
 from trainer_operator.topology.stepclock import SOFT_FLOOR
 from trainer_operator.trainer.draft import Draft
 from trainer_operator.trainer.failures import Failure, FailureClass
@@ -33,6 +35,12 @@ COARSE = 1800.0
 """Seconds without a step when too few steps are known to judge by (AG5)."""
 DUMP_WAIT = 5.0
 """Seconds that stacks may take to arrive."""
+LOOKS_APART = 10.0
+"""Seconds between the first look at where a process stands and the second, which is as long before the hard threshold."""
+STEADY = 5.0
+"""Seconds for which a stack has to be the same to be a sign: both looks may have been carried out late."""
+SHOWN = 900
+"""Characters of a stack in an Event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,13 @@ class Late:
     hard: bool
     startup: bool = False
     signs: tuple[str, ...] = ()
+    looks: tuple[Look, ...] = ()
+    """Where it stood since its last step."""
+
+    @property
+    def trains(self) -> bool:
+        """Whether it is a step that takes too long, and no other phase."""
+        return self.agent.beat.phase == "train"
 
     @property
     def message(self) -> str:
@@ -63,7 +78,7 @@ def judge(draft: Draft) -> Failure | None:
     """Follow suspicion up to a failure: warn, collect stacks, then hand the stall to recovery."""
     late = _late_members(draft)
     _warn(draft, late)
-    worst = _culprit(draft, [each for each in late if each.hard])
+    worst = _culprit(draft, late)
     if worst is None:
         draft.status.stall = None
         return None
@@ -78,9 +93,9 @@ def judge(draft: Draft) -> Failure | None:
     stacks = _stacks(draft)
     if len(stacks) < len(members_of(draft)) and not draft.passed(known.since, DUMP_WAIT):
         return None
-    for member, text in sorted(stacks.items()):
+    for member, text in sorted(stacks.items(), key=lambda each: (each[0] != worst.member, each[0])):
         if text:
-            draft.event("StackDump", f"{member} stands at:\n{text[-900:]}")
+            draft.event("StackDump", f"{member} stands at:\n{_top(text)}")
     beat = worst.agent.beat
     return Failure(
         worst.member,
@@ -101,6 +116,26 @@ def dump_id(draft: Draft, agent: AgentView) -> str:
     )
 
 
+def looks(draft: Draft, member: MemberId, agent: AgentView) -> tuple[Directive, ...]:
+    """Return the orders to say where a process stands: none, or one or two while its step is overdue (SL2)."""
+    if agent.beat.phase != "train" or not _is_judged(draft, member, agent):
+        return ()
+    age = _step_age(draft, agent)
+    if age < SOFT_FLOOR:
+        return ()  # without its thresholds, which take a while to compute
+    due = sum(age >= limit for limit in _looks_at(*_limits(agent)))
+    return tuple(Directive(_look_id(draft, agent, number), "DumpStacks", {}) for number in range(due))
+
+
+def _look_id(draft: Draft, agent: AgentView, number: int) -> str:
+    return f"look:{draft.status.membership.epoch}:{agent.beat.run}:{agent.beat.step}:{number}"
+
+
+def _looks_at(soft: float, hard: float) -> tuple[float, float]:
+    """Return the ages of a step at which it is looked where a process stands."""
+    return soft, max(soft, hard - 2 * LOOKS_APART) + LOOKS_APART
+
+
 def _late_members(draft: Draft) -> list[Late]:
     membership = draft.status.membership
     if membership.phase != ACTIVE or (has_servers(draft.observed.trainer) and membership.ps_phase != SERVING):
@@ -108,7 +143,7 @@ def _late_members(draft: Draft) -> list[Late]:
     found = []
     for member in sorted(members_of(draft)):
         agent = live(draft, member)
-        if agent is None or not agent.running or not is_of_epoch(membership, agent) or member.role == "ps":
+        if agent is None or not _is_judged(draft, member, agent):
             continue
         late = (
             _in_train(draft, member, agent)
@@ -120,21 +155,41 @@ def _late_members(draft: Draft) -> list[Late]:
     return found
 
 
+def _is_judged(draft: Draft, member: MemberId, agent: AgentView) -> bool:
+    return agent.running and member.role != "ps" and is_of_epoch(draft.status.membership, agent)
+
+
+def _step_age(draft: Draft, agent: AgentView) -> float:
+    return min(agent.step_age, draft.observed.calm_for)
+
+
+def _limits(agent: AgentView) -> tuple[float, float]:
+    """Return the soft and the hard threshold of its steps."""
+    thresholds = agent.clock.thresholds if agent.clock is not None else None
+    return (thresholds.soft, thresholds.hard) if thresholds is not None else (COARSE / 2, COARSE)
+
+
 def _in_train(draft: Draft, member: MemberId, agent: AgentView) -> Late | None:
-    age = min(agent.step_age, draft.observed.calm_for)
+    age = _step_age(draft, agent)
     if age < SOFT_FLOOR:
         draft.look_again(SOFT_FLOOR - age + 0.1)
         return None
-    thresholds = agent.clock.thresholds if agent.clock is not None else None
     usual = agent.clock.median if agent.clock is not None else None
-    soft, hard = (thresholds.soft, thresholds.hard) if thresholds is not None else (COARSE / 2, COARSE)
-    for limit in (soft, hard, 2 * hard):
+    soft, hard = _limits(agent)
+    for limit in sorted((*_looks_at(soft, hard), hard, 2 * hard)):
         if age < limit:
             draft.look_again(limit - age + 0.1)
             break
     if age < soft:
         return None
-    return Late(member, agent, age, hard, usual, hard=age >= hard)
+    return Late(member, agent, age, hard, usual, hard=age >= hard, looks=_taken(draft, agent))
+
+
+def _taken(draft: Draft, agent: AgentView) -> tuple[Look, ...]:
+    """Return where its process stood, of the looks that were taken since its last step."""
+    results = [agent.results.get(_look_id(draft, agent, number)) for number in (0, 1)]
+    found = [read_look(result.value) for result in results if result is not None and result.ok]
+    return tuple(look for look in found if look is not None and look.step == agent.beat.step)
 
 
 def _in_phase(draft: Draft, member: MemberId, agent: AgentView) -> Late | None:
@@ -171,25 +226,90 @@ def _warn(draft: Draft, late: list[Late]) -> None:
     draft.status.suspects = names
 
 
-def _culprit(draft: Draft, hard: list[Late]) -> Late | None:
-    """Choose who is to blame, if there is enough evidence: fewest steps, then least processor time (SL3, SL4)."""
+def _culprit(draft: Draft, late: list[Late]) -> Late | None:
+    """Choose who is to blame, if there is enough evidence (SL3, SL4)."""
+    hard = [each for each in late if each.hard]
     if not hard:
         return None
-    first = min(hard, key=lambda each: (each.agent.beat.step, each.agent.evidence.cpu or 0.0, each.member))
-    if first.agent.beat.phase != "train":
-        return first
     trainers = [member for member in members_of(draft) if member.role != "ps"]
+    all_wait = len(late) == len(trainers) > 1
+    alone = outsider({each.member: each.looks[-1].trace for each in late if each.looks}) if all_wait else None
+    if any(each.trains and not each.looks for each in late):
+        alone = None  # whose stack isn't known may be the one
+    first = _first(draft, late, hard, alone)
+    if not first.trains:
+        return first
     seen = first.agent.evidence
     signs = list(seen.signs)
-    if any(each.agent.beat.step > first.agent.beat.step for each in hard):
+    if _most_steps(draft, trainers) > first.agent.beat.step:
         signs.append("others have finished more steps")
     if len(hard) == len(trainers) > 1:
         signs.append("all members wait")
+    place = _place(first, alone=first.member == alone)
+    is_sign = _steady(first) > 0 and seen.cpu is not None and (seen.network is None or seen.network < QUIET)
+    more = [place] if place else []
+    if is_sign:
+        signs, more = [*signs, place], []
     if len(signs) >= 2 and not seen.contrary:
-        return replace(first, signs=tuple(signs))
+        return replace(first, signs=(*signs, *more))
     if first.age < 2 * first.limit:
         return None
-    return replace(first, signs=(*signs, *([seen.contrary] if seen.contrary else [])))
+    return replace(first, signs=(*signs, *more, *([seen.contrary] if seen.contrary else [])))
+
+
+def _first(draft: Draft, late: list[Late], hard: list[Late], alone: MemberId | None) -> Late:
+    """Return who was blamed before, else who the others wait for by their stacks, else who has fewest steps (SL4).
+
+    Of those with as many steps it is the one that used least processor time.
+    """
+    known = draft.status.stall.member if draft.status.stall is not None else ""
+    for each in late:
+        if str(each.member) == known:
+            return each
+    for each in late:
+        if each.member == alone:
+            return each
+    return min(hard, key=lambda each: (each.agent.beat.step, each.agent.evidence.cpu or 0.0, each.member))
+
+
+def _most_steps(draft: Draft, trainers: list[MemberId]) -> int:
+    agents = (live(draft, member) for member in trainers)
+    return max(
+        (
+            agent.beat.step
+            for agent in agents
+            if agent is not None and is_of_epoch(draft.status.membership, agent)
+        ),
+        default=0,
+    )
+
+
+def _steady(late: Late) -> float:
+    """Return for how many seconds its stack was the same, 0 if it was not, or is not known."""
+    if len(late.looks) < 2 or not late.looks[0].trace or late.looks[0].trace != late.looks[-1].trace:
+        return 0.0
+    seconds = late.looks[-1].age - late.looks[0].age
+    return seconds if seconds >= STEADY else 0.0
+
+
+def _place(late: Late, *, alone: bool) -> str:
+    """Say where it stands; empty if that is not known."""
+    if not late.looks:
+        return ""
+    trace = late.looks[-1].trace
+    if not trace:
+        return "it alone prints no stack" if alone else ""
+    seconds = _steady(late)
+    stands = f"it stands in {trace[0]} for {seconds:.0f} s" if seconds else f"it was last seen in {trace[0]}"
+    return stands + (", and no other member does" if alone else "")
+
+
+def _top(text: str) -> str:
+    """Return the part of a dump that says most: the training thread's last calls."""
+    calls = "\n".join(
+        f'  File "{frame.file}", line {frame.line} in {frame.function}' for frame in parse(text)
+    )
+    return calls[:SHOWN] or text[-SHOWN:]
 
 
 def _stacks(draft: Draft) -> dict[MemberId, str]:

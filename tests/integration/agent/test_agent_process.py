@@ -276,13 +276,15 @@ def test_pause_and_resume_take_effect_at_a_step_boundary(operator, start_agent):
 
 
 def test_stacks_are_dumped_to_the_log_and_the_process_goes_on(operator, start_agent):
-    """SL4."""
-    agent = start_agent("worker", 0, loop(3, 0.01, "hang"))
+    """SL3, SL4: with the step that it stands after; its children, which know nothing of the signal, live on."""
+    agent = start_agent("worker", 0, loop(3, 0.01, "forkhang"))
     operator.result(begin(operator))
     operator.wait(lambda: operator.beat("worker-0").get("step") == 3)
     told = operator.result(operator.want("worker-0", "dump", "DumpStacks"))
     assert told["ok"]
     assert "loop.py" in told["value"]["stacks"]
+    assert (told["value"]["step"], told["value"]["age"] > 0) == (3, True)
+    assert is_running(int(agent.log.split("child ")[1].split()[0])), "a signal to the whole group ends it"
     wait_until(lambda: "loop.py" in agent.log and "most recent call first" in agent.log)
     assert operator.beat("worker-0")["proc"] == "running"
 

@@ -33,7 +33,7 @@ LISTEN_PERIOD = 0.1
 """Seconds between two looks at whether the process listens."""
 AWAITED = ("ps", "master")
 """Roles that others are started after."""
-MAX_STACKS = 3000
+MAX_STACKS = 6000
 """Characters of stacks that are reported; all of them are in the log."""
 
 
@@ -120,13 +120,14 @@ class Launcher:
     def dump_stacks(self) -> str:
         """Have the process write its stacks to stderr, if it can; return them, as far as they came in a second.
 
-        Raises: OperationFailed; without the SDK the signal would end the process.
+        Only the process that uses the SDK gets the signal: it would end a launcher of its own, or its children.
+        Raises: OperationFailed, OSError.
         """
-        process = self._process
-        if process is None or not process.is_alive or not self._conversation.can_dump:
+        process, pid = self._process, self._conversation.server.peer
+        if process is None or not process.is_alive or not pid or not self._conversation.can_dump:
             raise OperationFailed("no process that can dump its stacks")
         before = process.written
-        process.signal(signal.SIGUSR1)
+        os.kill(pid, signal.SIGUSR1)
         deadline = time.monotonic() + DUMP_TIME
         while process.written == before and time.monotonic() < deadline:
             time.sleep(0.02)

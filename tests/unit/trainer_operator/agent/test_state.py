@@ -43,6 +43,14 @@ def test_seq_and_run_rise_and_a_new_run_starts_at_its_restore_step(state, clock)
     )
 
 
+def test_where_it_stands_is_told_with_how_long_ago_that_step_was(state, clock):
+    """SL5."""
+    state.spawn(1, 0, step=4)
+    state.stepped(5, samples=1, dt_ms=[1.0], metrics={})
+    clock.now += 7
+    assert state.standing() == (5, 7.0)
+
+
 def test_prepare_forgets_the_exit_and_never_falls_back(state):
     """ME3."""
     state.spawn(1, 0, step=0)

@@ -236,6 +236,18 @@ def test_a_dropped_beat_is_no_news(members):
     assert heard == []
 
 
+def test_stacks_are_kept_only_while_they_are_asked_for(members):
+    """SL4: they are long, and of many members."""
+    dump = Directive("look:1", "DumpStacks", {})
+    members.declare(UID, "trainer", {WORKER: [dump]})
+    members.accept(beat(seq=1, results=[DirectiveResult("look:1", value={"stacks": "…"})]))
+    members.accept(beat(seq=2))
+    assert set(members.view(UID)[WORKER].results) == {"look:1"}
+    members.declare(UID, "trainer", {})
+    members.accept(beat(seq=3))
+    assert members.view(UID)[WORKER].results == {}
+
+
 def test_old_results_are_kept_within_a_bound(members):
     for number in range(200):
         members.accept(beat(seq=number, results=[DirectiveResult(f"d{number}")]))

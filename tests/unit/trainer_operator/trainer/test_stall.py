@@ -59,6 +59,35 @@ def both(age, **changes):
     return late(age=age, **changes), late(OTHER, age=age, **changes)
 
 
+def dump(*calls):
+    """What faulthandler prints of calls such as "recv net.py:88"."""
+    lines = [
+        f'  File "/app/{place.replace(":", chr(34) + ", line ")} in {name}'
+        for name, place in map(str.split, calls)
+    ]
+    return "\n".join(["Current thread 0x00007f1c45b1c740 (most recent call first):", *lines, ""])
+
+
+RECV = ("recv net.py:88", "step train.py:41")
+LOAD = ("__next__ loader.py:17", "step train.py:30")
+IDLE = Evidence(cpu=0.0)
+
+
+def looked(first=RECV, second=RECV, *, step=100, ages=(31.0, 51.0)):
+    """The results of two looks at where a process stands; of a look that is None nothing came."""
+    taken = [
+        (number, calls, age) for number, (calls, age) in enumerate(zip((first, second), ages, strict=True))
+    ]
+    return {
+        f"look:1:1:{step}:{number}": DirectiveResult(
+            f"look:1:1:{step}:{number}",
+            value={"stacks": dump(*calls) if calls else "", "step": step, "age": age},
+        )
+        for number, calls, age in taken
+        if calls is not None
+    }
+
+
 def test_a_late_step_is_suspicious_and_nothing_is_done():
     """SL2, SL3."""
     decision = decide(seen(*both(35)))
@@ -92,6 +121,19 @@ def test_a_suspicion_is_told_once_and_ends_with_the_next_step():
         (both(61, seen=Evidence(cpu=0.0, network=500.0, disk_wait=True)), False),
         (both(61, seen=Evidence(cpu=0.0, gpu_busy=100, gpu_power=80)), False),
         ((late(age=61, seen=Evidence(cpu=0.0, network=500.0)), late(OTHER, age=1)), True),
+        ((late(age=61, cpu=0.0), late(OTHER, age=1, step=300)), True),
+        ((late(age=61, cpu=0.9), late(OTHER, age=1, step=300)), False),
+        ((late(age=61, cpu=0.0, results=looked()), late(OTHER, age=1)), True),
+        ((late(age=61, cpu=0.0, results=looked(RECV, LOAD)), late(OTHER, age=1)), False),
+        ((late(age=61, cpu=0.0, results=looked(RECV, None)), late(OTHER, age=1)), False),
+        ((late(age=61, cpu=0.0, results=looked((), ())), late(OTHER, age=1)), False),
+        ((late(age=61, cpu=0.0, results=looked(ages=(31.0, 34.0))), late(OTHER, age=1)), False),
+        ((late(age=61, cpu=0.0, results=looked(step=99)), late(OTHER, age=1)), False),
+        ((late(age=61, seen=Evidence(cpu=0.0, network=1e6), results=looked()), late(OTHER, age=1)), False),
+        ((late(age=61, seen=Evidence(cpu=0.0, disk_wait=True), results=looked()), late(OTHER, age=1)), False),
+        (both(61, cpu=0.9, results=looked()), False),
+        (both(61, cpu=0.2, results=looked()), True),
+        (both(61, results=looked()), False),
     ],
     ids=[
         "no processor time, all wait",
@@ -106,6 +148,19 @@ def test_a_suspicion_is_told_once_and_ends_with_the_next_step():
         "waits for a disk",
         "GPUs compute",
         "idle and quiet alone",
+        "idle while others go on",
+        "busy while others go on",
+        "idle at one place",
+        "idle at another place",
+        "idle, looked at once",
+        "idle, no stack",
+        "idle, looked at twice in a row",
+        "idle, looked at before its last step",
+        "idle at one place, but data flows",
+        "idle at one place, and waits for a disk",
+        "busy at one place, all wait",
+        "at one place, all wait",
+        "at one place, all wait, nothing measured",
     ],
 )
 def test_two_signs_are_enough_at_the_hard_threshold_else_twice_as_long(agents, acts):
@@ -131,15 +186,104 @@ def test_the_reason_tells_the_evidence():
     assert alone.endswith("a usual step takes 1 s; it uses a processor")
 
 
+def test_who_the_others_wait_for_is_to_blame():
+    """SL4: by its stack; that it has as many steps, and less processor time than the others, says nothing then."""
+    waiting = late(age=61, cpu=0.0, results=looked())
+    at_work = late(OTHER, age=61, cpu=0.01, results=looked(LOAD, LOAD))
+    stall = decide(seen(waiting, at_work)).status.stall
+    assert stall.member == "worker-1"
+    assert stall.message.endswith("; it stands in __next__ (loader.py:17) for 20 s, and no other member does")
+
+
+def test_who_alone_prints_no_stack_is_to_blame():
+    """SL4, FT05: as one that was stopped."""
+    stall = decide(
+        seen(late(age=61, cpu=0.0, results=looked()), late(OTHER, age=61, cpu=0.0, results=looked((), ())))
+    ).status.stall
+    assert (stall.member, stall.message.partition("all members wait; ")[2]) == (
+        "worker-1",
+        "it alone prints no stack",
+    )
+
+
+@pytest.mark.parametrize("other", [{"results": looked()}, {}, {"results": looked(None, None)}])
+def test_where_the_stacks_single_out_nobody_fewest_steps_are_to_blame(other):
+    """SL4: the tie-breaker, also while a stack has not come."""
+    first = late(age=61, cpu=0.0, results=looked(LOAD, LOAD) if "results" not in other else looked())
+    stall = decide(seen(first, late(OTHER, age=61, step=99, cpu=0.0, **other))).status.stall
+    assert stall.member == "worker-1"
+
+
+def test_who_is_to_blame_does_not_change_while_stacks_come_in():
+    """SL4: else the five seconds would begin anew."""
+    first = decide(seen(*both(61, cpu=0.0)))
+    assert first.status.stall.member == "worker-0"
+    at_work = late(OTHER, age=62, cpu=0.0, results=looked(LOAD, LOAD))
+    later = decide(seen(late(age=62, cpu=0.0, results=looked()), at_work, status=first.status, seconds=1))
+    assert later.status.stall == first.status.stall
+
+
+def test_where_it_was_last_seen_is_told_although_it_is_no_sign():
+    """EV1."""
+    message = decide(seen(*both(61, cpu=0.0, results=looked(LOAD, RECV)))).status.stall.message
+    assert message.endswith("; all members wait; it was last seen in recv (net.py:88)")
+
+
+def looks_at(age, **changes):
+    told = decide(seen(late(age=age, **changes), late(OTHER, age=1))).directives.get(WORKER, ())
+    return [order.id for order in told if order.kind == "DumpStacks"]
+
+
+@pytest.mark.parametrize(("age", "orders"), [(29, 0), (31, 1), (49, 1), (51, 2), (59, 2)])
+def test_it_is_looked_twice_where_an_overdue_step_stands(age, orders):
+    """SL2, SL3: at the soft threshold, and well before the hard one."""
+    assert looks_at(age) == [f"look:1:1:100:{number}" for number in range(orders)]
+
+
+def test_another_look_is_asked_for_when_it_is_due():
+    """SL2: silence makes no event."""
+    assert decide(seen(*both(35))).wake <= 15.2
+
+
+@pytest.mark.parametrize("changes", [{"phase": "eval"}, {"phase": "init"}, {"epoch": 0}, {"proc": "exited"}])
+def test_nobody_looks_at_a_process_that_has_no_overdue_step(changes):
+    """SL1: a dump is seen in the user's log."""
+    assert looks_at(51, **changes) == []
+
+
+def test_a_parameter_server_is_not_looked_at():
+    """ST4."""
+    agents = [*both(1), late(SERVER, age=10_000)]
+    assert "DumpStacks" not in {
+        order.kind for order in decide(seen(*agents, servers=1)).directives.get(SERVER, ())
+    }
+
+
+def test_an_event_of_a_stack_begins_with_its_last_call_and_the_suspect_comes_first():
+    """SL4, EV1: Events are few, and short."""
+    deep = [f"call_{number} deep.py:{number + 1}" for number in range(60)]
+    blamed = decide(seen(*both(61, cpu=0.0))).status
+    blamed.stall.member = "worker-1"
+    order = "dump:1:1:worker-1"
+    results = {order: DirectiveResult(order, value={"stacks": dump(*deep)})}
+    done = decide(seen(*both(63, cpu=0.0, results=results), status=blamed, seconds=2))
+    told = [action.message for action in done.actions if getattr(action, "reason", "") == "StackDump"]
+    assert [message.split("\n")[:2] for message in told] == [
+        ["worker-1 stands at:", '  File "/app/deep.py", line 1 in call_0'],
+        ["worker-0 stands at:", '  File "/app/deep.py", line 1 in call_0'],
+    ]
+
+
 def test_stacks_of_all_are_collected_before_anything_is_restarted():
     """SL4."""
     first = decide(seen(*both(61, cpu=0.0)))
     assert "StallDetected" in reasons(first)
-    assert {m: d[0].kind for m, d in first.directives.items()} == {WORKER: "DumpStacks", OTHER: "DumpStacks"}
+    dumps = {m: [o.id for o in d if o.id.startswith("dump:")] for m, d in first.directives.items()}
+    assert {member: len(orders) for member, orders in dumps.items()} == {WORKER: 1, OTHER: 1}
     assert first.status.restarts == 0
     waiting = decide(seen(*both(62, cpu=0.0), status=first.status, seconds=1))
     assert waiting.status.restarts == 0
-    order = first.directives[WORKER][0].id
+    order = dumps[WORKER][0]
     told = {order: DirectiveResult(order, value={"stacks": 'File "loop.py", line 7 in recv'})}
     done = decide(seen(*both(63, cpu=0.0, results=told), status=waiting.status, seconds=2))
     assert done.status.restarts == 1
@@ -250,4 +394,4 @@ def test_stacks_are_asked_for_once_per_stall():
     made = seen(*both(61, cpu=0.0))
     made.trainer.status.stall = StallStatus(member="worker-0", since=START)
     orders = directives_of(Draft(made, made.trainer.status))
-    assert len({order.id for each in orders.values() for order in each if order.kind == "DumpStacks"}) == 1
+    assert len({order.id for each in orders.values() for order in each if order.id.startswith("dump:")}) == 1
