@@ -9,6 +9,7 @@ from pathlib import Path
 
 from runtime.cache.barrier import Barrier
 from runtime.cache.index import OWNER_UID
+from runtime.cache.informer import Informer
 from runtime.cache.projection import Node, PartialObject, Pod
 from runtime.client.config import ClientConfig
 from runtime.clock import SystemClock
@@ -30,6 +31,7 @@ from runtime.objects import (
     PODS,
     SERVICES,
     AnyObject,
+    JsonObject,
     ObjectKey,
     Resource,
     key_of,
@@ -57,6 +59,7 @@ from trainer_operator.trainer.apply import Applier
 from trainer_operator.trainer.deletions import DeletionReconciler
 from trainer_operator.trainer.imports import ImportReconciler
 from trainer_operator.trainer.janitors import JanitorReconciler
+from trainer_operator.trainer.levelmap import LevelMap
 from trainer_operator.trainer.noderecovery import NodeReturn
 from trainer_operator.trainer.nodes import (
     LEASE_NAMESPACE,
@@ -65,6 +68,7 @@ from trainer_operator.trainer.nodes import (
     NodeLeases,
     has_our_taint,
 )
+from trainer_operator.trainer.podgroups import PodGroups
 from trainer_operator.trainer.reconciler import TrainerReconciler
 from trainer_operator.trainer.serving import at_work
 from trainer_operator.trainer.surroundings import NODE_INDEX, Surroundings
@@ -142,6 +146,12 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
     def look_at_trainer(key: ObjectKey) -> None:
         trainer_controller.trigger(key)
 
+    def watch_pod_groups(resource: Resource) -> Informer[JsonObject]:
+        groups = informers.informer(resource, labels=TRAINER_LABEL)
+        barriers[resource] = Barrier(groups, clock=clock)
+        trainer_controller.watch(groups, mapping=owner_of(TRAINERS))
+        return groups
+
     entry_points = EntryPoints(Registry(options.registries), clock, wake=look_at_trainer)
     trainer_controller = Controller(
         "trainer",
@@ -176,6 +186,12 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
             rng=random.Random(),
             metrics=metrics,
             entry_point=entry_points.look_up,
+            level_map=LevelMap(
+                manager.client,
+                clock,
+                options.leader_election.namespace if options.leader_election is not None else COMPONENT,
+            ),
+            pod_groups=PodGroups(manager.client, clock, start=watch_pod_groups),
         ),
         clock=clock,
         metrics=manager.metrics,

@@ -30,6 +30,16 @@ class Api:
     dead: bool = False
     planned: deque = field(default_factory=deque)
     """Errors for the next writes; None lets one pass."""
+    refused: dict = field(default_factory=dict)
+    """Errors for lists, by kind."""
+    listed: list = field(default_factory=list)
+    """Kinds that were listed."""
+
+    async def fetch_page(self, resource, namespace, *, params):
+        self.listed.append(resource)
+        if resource in self.refused:
+            raise self.refused[resource]
+        return b"{}"
 
     async def get(self, resource, name, namespace=None):
         found = self.log.get(resource, ObjectKey(namespace or "", name))
@@ -72,6 +82,8 @@ class Api:
             found = self._existing(resource, key)
             if isinstance(body, list):
                 return self._patch_finalizers(resource, found, body)
+            if "spec" in body:
+                return self.log.put(resource, {**found, "spec": {**found["spec"], **body["spec"]}})
             if "status" not in body:
                 changed = {**found["metadata"].get("annotations", {}), **body["metadata"]["annotations"]}
                 kept = {name: value for name, value in changed.items() if value is not None}
@@ -137,6 +149,8 @@ class Api:
 
 class Cached:
     """An informer over the API server: always current, unless it is frozen."""
+
+    has_synced = True
 
     def __init__(self, api, resource, projection=None):
         self._api, self._resource, self._projection = api, resource, projection

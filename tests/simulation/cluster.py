@@ -15,6 +15,7 @@ from trainer_operator.topology.beat import Beat, DirectiveResult, Exit
 from trainer_operator.topology.members import AgentView, Directive, MemberId
 from trainer_operator.trainer.decide import Decision, decide
 from trainer_operator.trainer.draft import CreateCheckpoint, CreatePod, DeletePod, MarkCorrupt, PinCheckpoint
+from trainer_operator.trainer.proximity import placement_label
 from trainer_operator.trainer.serving import at_work, serving_members, shard_of, standbys
 from trainer_operator.trainer.views import CheckpointView, NodeView, Observed, PodView, Settings
 
@@ -170,8 +171,10 @@ class Cluster:
             if pod.terminating and pod.node not in self.down:
                 del self.pods[name]
             elif pod.phase == "Pending" and not pod.node:
-                if self._has_room(member):
-                    placed = replace(pod, node=f"node-{member.index % 4}", waits_reason="", waits_message="")
+                nodes = self._nodes_for(pod.placement) if pod.placement else range(4)
+                if self._has_room(member) and nodes:
+                    node = f"node-{nodes[member.index % len(nodes)]}"
+                    placed = replace(pod, node=node, waits_reason="", waits_message="")
                     self.pods[name] = (member, placed)
             elif pod.phase == "Pending" and pod.node not in self.down:
                 self.pods[name] = (member, replace(pod, phase="Running", ready=True))
@@ -212,6 +215,16 @@ class Cluster:
         placed = sum(owner.role == "worker" and bool(pod.node) for owner, pod in self.pods.values())
         return member.role != "worker" or placed < self.room
 
+    def _nodes_for(self, placement: str) -> list[int]:
+        """Return the nodes that live, in the rack of the pods that it must be near to; two nodes make a rack."""
+        racks = {
+            int(pod.node.rpartition("-")[2]) // 2
+            for _, pod in self.pods.values()
+            if placement and pod.placement == placement and pod.node
+        }
+        healthy = [number for number in range(4) if f"node-{number}" not in self.down]
+        return [number for number in healthy if not racks or number // 2 in racks]
+
     def _newest(self, member: MemberId) -> int:
         return max(pod.attempt for owner, pod in self.pods.values() if owner == member)
 
@@ -219,8 +232,9 @@ class Cluster:
         name = f"{member}-a{attempt}"
         assert name not in self.pods, f"pod {name} was created twice"
         self.serial += 1
-        healthy = [n for n in range(4) if f"node-{n}" not in self.down]
-        node = f"node-{healthy[self.serial % len(healthy)]}" if self._has_room(member) else ""
+        placement = placement_label(self.trainer, self.trainer.status.allocation)
+        nodes = self._nodes_for(placement)
+        node = f"node-{nodes[self.serial % len(nodes)]}" if self._has_room(member) and nodes else ""
         self.pods[name] = (
             member,
             PodView(
@@ -229,6 +243,7 @@ class Cluster:
                 attempt,
                 node=node,
                 created=format_time(self.now),
+                placement=placement,
                 waits_reason="" if node else "Unschedulable",
                 waits_message="" if node else NO_ROOM,
             ),

@@ -29,7 +29,9 @@ from trainer_operator.trainer.apply import Applier
 from trainer_operator.trainer.deletions import DeletionReconciler
 from trainer_operator.trainer.imports import ImportReconciler
 from trainer_operator.trainer.janitors import JanitorReconciler
+from trainer_operator.trainer.levelmap import LevelMap
 from trainer_operator.trainer.nodes import NodeLeases
+from trainer_operator.trainer.podgroups import PodGroups
 from trainer_operator.trainer.ranges import parse_members
 from trainer_operator.trainer.reconciler import TrainerReconciler
 from trainer_operator.trainer.surroundings import Surroundings
@@ -96,6 +98,8 @@ class Operator:
             rng=random.Random(7),
             metrics=metrics,
             entry_point=lambda image, key: None,
+            level_map=LevelMap(api, clock, "trainer-operator"),
+            pod_groups=PodGroups(api, clock, start=lambda kind: self._watch_pod_groups(api, kind)),
         )
         self.checkpoint = CheckpointReconciler(
             client=api,
@@ -139,6 +143,11 @@ class Operator:
             call_janitor=lambda key: None,
             namespace_ends=self.janitor.is_refused,
         )
+
+    def _watch_pod_groups(self, api, kind):
+        cache = Cached(api, kind)
+        self.barriers[kind] = Barrier(cache, clock=api.clock)
+        return cache
 
 
 @dataclass

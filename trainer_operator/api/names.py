@@ -16,6 +16,8 @@ ROLE_LABEL = f"{LABEL_PREFIX}role"
 INDEX_LABEL = f"{LABEL_PREFIX}index"
 ATTEMPT_LABEL = f"{LABEL_PREFIX}attempt"
 EPOCH_LABEL = f"{LABEL_PREFIX}epoch"
+PLACEMENT_LABEL = f"{LABEL_PREFIX}placement"
+"""The pods that the scheduler keeps together have the same value of it."""
 JANITOR_ROLE = "janitor"
 """Role of the pod that does the store's work while no member runs; it is no member."""
 

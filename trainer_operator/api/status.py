@@ -372,6 +372,12 @@ class ImageStatus(ApiModel):
 class AllocationStatus(ApiModel):
     """Where the members were placed, and what that costs."""
 
+    required_label: Text | None = None
+    """Node label of the level that all members share, from topologyPolicy."""
+    preferred_label: Text | None = None
+    """Node label of the level that members rather share."""
+    placement: Int32 | None = None
+    """How often nobody was left whom new pods had to be near to."""
     domain: Text | None = None
     """Lowest topology domain that holds all members."""
     cost: Annotated[float, Field(ge=0)] | None = None

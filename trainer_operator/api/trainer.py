@@ -215,7 +215,7 @@ class TopologyPolicy(ApiModel):
     """How near to each other the members run."""
 
     required: LabelName | None = None
-    """Level, for example rack, that must hold all members in one domain."""
+    """Level, for example zone, that must hold all members in one domain."""
     preferred: LabelName | None = None
     """Level that should hold all members in one domain."""
 

@@ -31,14 +31,17 @@ from trainer_operator.trainer.draft import (
     DeleteAttachment,
     DeleteClaim,
     DeletePod,
+    DeletePodGroup,
     DeleteTrainer,
     EmitEvent,
     ForceDeletePod,
     MarkCorrupt,
     PinCheckpoint,
     TaintNode,
+    WritePodGroup,
 )
 from trainer_operator.trainer.noderecovery import NodeRecovery
+from trainer_operator.trainer.podgroup import group_manifest, kind_of
 from trainer_operator.trainer.pods import owner_reference, pod_manifest
 from trainer_operator.trainer.service import service_manifest
 from trainer_operator.trainer.views import Settings
@@ -130,6 +133,10 @@ class Applier:
                     await _try(errors, self._delete_pod(trainer, action))
                 case DeleteClaim():
                     await _try(errors, self._delete_claim(trainer, action))
+                case WritePodGroup():
+                    await _try(errors, self._write_pod_group(trainer, action))
+                case DeletePodGroup():
+                    await _try(errors, self._delete_pod_group(trainer, action))
                 case ForceDeletePod() | DeleteAttachment() | TaintNode():
                     await _try(errors, self._free(trainer, action))
                 case CreateCheckpoint():
@@ -161,6 +168,32 @@ class Applier:
         settings = replace(self._settings, agent_ca=self._authority())
         manifest = pod_manifest(trainer, action.member, action.attempt, settings)
         await self._create(trainer, PODS, manifest)
+
+    async def _write_pod_group(self, trainer: Trainer, action: WritePodGroup) -> None:
+        kind = kind_of(trainer)
+        if kind is None:
+            return
+        manifest = group_manifest(trainer, kind, owner_reference(trainer))
+        if not action.exists:
+            await self._create(trainer, kind.resource, manifest)
+            return
+        body = {"spec": manifest["spec"]}
+        try:
+            changed = await self._client.patch(
+                kind.resource, trainer.metadata.name, body, namespace=trainer.metadata.namespace
+            )
+        except NotFound:
+            return  # its deletion is on its way to the cache, and brings the next pass
+        self._barriers[kind.resource].wrote(trainer.metadata.uid, changed)
+
+    async def _delete_pod_group(self, trainer: Trainer, action: DeletePodGroup) -> None:
+        namespace = trainer.metadata.namespace
+        try:
+            await self._client.delete(action.resource, action.name, namespace, uid=action.uid)
+        except (NotFound, Conflict):
+            return
+        child = {"metadata": {"namespace": namespace, "name": action.name, "uid": action.uid}}
+        self._barriers[action.resource].deleted(trainer.metadata.uid, child)
 
     async def _create_checkpoint(self, trainer: Trainer, action: CreateCheckpoint) -> None:
         manifest = {

@@ -22,7 +22,9 @@ from trainer_operator.trainer import (
     gang,
     membership,
     memberstate,
+    podgroup,
     progress,
+    proximity,
     recovery,
     service,
     sources,
@@ -68,6 +70,7 @@ def decide(observed: Observed) -> Decision:
     """
     draft = Draft(observed, observed.trainer.status.model_copy(deep=True))
     _decide(draft)
+    podgroup.follow(draft)
     progress.follow(draft)
     told = {} if is_terminal(draft.status) else directives_of(draft)
     told.update({member: (directive,) for member, directive in draft.drains.items()})
@@ -155,7 +158,7 @@ def _missing(draft: Draft) -> tuple[str, str] | None:
     if name is not None and status.profile_snapshot is None and draft.observed.profile is None:
         place = trainer.metadata.namespace
         return "ProfileNotFound", f"TrainingProfile {name} is not in namespace {place}; create it to start"
-    return entrypoint.follow(draft)
+    return proximity.follow(draft) or entrypoint.follow(draft)
 
 
 def _restores(draft: Draft) -> None:
@@ -171,6 +174,7 @@ def _restores(draft: Draft) -> None:
 
 def _pods(draft: Draft) -> None:
     """Create what is missing, delete what is of no use any more; never in an epoch that still trains (ME6)."""
+    proximity.renew(draft)
     observed, records = draft.observed, draft.records
     desired = membership.desired_members(observed.trainer)
     in_epoch = membership.members_of(draft)
@@ -179,7 +183,7 @@ def _pods(draft: Draft) -> None:
         have = {pod.attempt for pod in observed.pods.get(member, ())}
         if attempt in have or records.is_done(member, draft.status.membership.epoch):
             continue
-        if gang.holds_back(draft, member):
+        if gang.holds_back(draft, member) or podgroup.holds_back(draft):
             continue
         if not attempt or recovery.delay_is_over(draft, member):
             draft.actions.append(CreatePod(member, attempt))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
+from runtime.objects import Resource
 from trainer_operator.api.checkpoint import CheckpointReason
 from trainer_operator.api.status import TrainerStatus
 from trainer_operator.topology.members import Directive, MemberId
@@ -81,6 +82,22 @@ class DeleteClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class WritePodGroup:
+    """Create the PodGroup, before any pod, or change it."""
+
+    exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePodGroup:
+    """Delete the PodGroup, and give back what it holds in a queue."""
+
+    resource: Resource
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class CreateCheckpoint:
     """Create the Checkpoint object that status names as in flight."""
 
@@ -131,6 +148,8 @@ Action = (
     | CreateService
     | DeletePod
     | DeleteClaim
+    | WritePodGroup
+    | DeletePodGroup
     | CreateCheckpoint
     | MarkCorrupt
     | PinCheckpoint

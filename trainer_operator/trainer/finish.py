@@ -157,6 +157,7 @@ def suspend(draft: Draft) -> None:
     disband(draft, RESUMED)
     status.gang = None
     status.recovery = None
+    status.allocation = None
     status.start_time = None
     status.phase = Phase.SUSPENDED
     draft.event("Suspended", f"no pods run; resumes from step {_restorable(draft)}")

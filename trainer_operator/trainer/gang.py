@@ -14,13 +14,15 @@ from datetime import datetime, timedelta
 from runtime.clock import parse_time
 from trainer_operator.api.status import AT_REST, GangStatus
 from trainer_operator.topology.members import MemberId
-from trainer_operator.trainer import membership, recovery
+from trainer_operator.trainer import membership, podgroup, proximity, recovery
 from trainer_operator.trainer.budget import restart_delay
 from trainer_operator.trainer.draft import Draft
 from trainer_operator.trainer.views import PodView
 
 GRACE = 5
 """Seconds that a released pod has to end: nothing trains in it."""
+BEFORE_PODS = frozenset({proximity.UNKNOWN, proximity.CONFLICT, podgroup.WAITS, podgroup.UNAVAILABLE})
+"""Reasons of condition Scheduled that are not the scheduler's, and end when there are pods."""
 STUCK_AFTER = 30.0
 """Seconds after which a successor doesn't wait any longer for the name of a pod that doesn't go."""
 
@@ -88,19 +90,26 @@ def scheduled_row(draft: Draft) -> tuple[str, bool | None, str, str] | None:
     status = draft.status
     if status.phase in AT_REST:
         return "Scheduled", None, str(status.phase), ""
+    unclear = proximity.problem(draft)
+    if unclear is not None:
+        return "Scheduled", False, *unclear
     gang = status.gang
     if gang is not None and gang.not_before is not None:
         return "Scheduled", False, "GangTimeout", gang.message
     desired = membership.desired_members(draft.observed.trainer)
     pods = {member: pod for member in desired if (pod := _current(draft, member)) is not None}
+    placed = len(pods) == len(desired) and all(pod.node for pod in pods.values())
+    group = podgroup.problem(draft) if not placed else None
+    if group is not None:
+        return "Scheduled", False, *group
     unplaced = sorted(m for m, pod in pods.items() if pod.alive and not pod.node and pod.waits_reason)
     if unplaced:
         first = pods[unplaced[0]]
         more = f" (and {len(unplaced) - 1} more members)" if len(unplaced) > 1 else ""
         return "Scheduled", False, first.waits_reason, f"{unplaced[0]} has no node{_why(first)}{more}"
-    if len(pods) == len(desired) and all(pod.node for pod in pods.values()):
+    if placed:
         return "Scheduled", True, "Placed", ""
-    if any(condition.type == "Scheduled" for condition in status.conditions):
+    if any(each.type == "Scheduled" and each.reason not in BEFORE_PODS for each in status.conditions):
         return None  # pods come and go; what the scheduler said last is right until it says something else
     return "Scheduled", None, "NotSeen", "the scheduler has not looked at all members yet"
 

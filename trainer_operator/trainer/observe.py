@@ -65,6 +65,7 @@ def pod_view(pod: Pod) -> PodView:
         created=pod.metadata.creation_timestamp or "",
         waits_reason=(unplaced.reason or "" if unplaced is not None else "")[:64],
         waits_message=(unplaced.message or "" if unplaced is not None else "")[:512],
+        placement=pod.labels.get(names.PLACEMENT_LABEL, ""),
     )
 
 

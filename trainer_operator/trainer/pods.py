@@ -15,7 +15,7 @@ from trainer_operator.api.pod import SecurityContext
 from trainer_operator.api.topology import RoleSettings
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.topology.members import MemberId
-from trainer_operator.trainer import entrypoint
+from trainer_operator.trainer import entrypoint, podgroup, proximity
 from trainer_operator.trainer.exclusion import away_from, excluded_names
 from trainer_operator.trainer.service import AGENT_PORT, host_name, service_name
 from trainer_operator.trainer.serving import apart_from_replicas
@@ -52,8 +52,14 @@ def pod_manifest(trainer: Trainer, member: MemberId, attempt: int, settings: Set
         **names.pod_labels(trainer.metadata.name, member.role, member.index, attempt),
     }
     labels[names.EPOCH_LABEL] = str(trainer.status.membership.epoch)
-    if spec.scheduling.queue is not None:
+    group = podgroup.kind_of(trainer)
+    if spec.scheduling.queue is not None and not (group is not None and group.queues):
         labels[QUEUE_LABEL] = spec.scheduling.queue
+    group_labels, group_annotations = podgroup.pod_marks(trainer)
+    labels |= group_labels
+    placement = proximity.placement_label(trainer, trainer.status.allocation)
+    if placement:
+        labels[names.PLACEMENT_LABEL] = placement
     pod_spec: dict[str, Any] = {
         "restartPolicy": "Never",
         "hostname": host_name(trainer, member),
@@ -64,7 +70,8 @@ def pod_manifest(trainer: Trainer, member: MemberId, attempt: int, settings: Set
         "nodeSelector": _node_selector(trainer, role),
         "tolerations": _tolerations(trainer, role),
         "affinity": away_from(
-            apart_from_replicas(trainer, member, _wire(role.affinity)), excluded_names(trainer.status)
+            proximity.near_members(trainer, apart_from_replicas(trainer, member, _wire(role.affinity))),
+            excluded_names(trainer.status),
         ),
         "serviceAccountName": template.service_account_name,
         "priorityClassName": template.priority_class_name,
@@ -86,7 +93,8 @@ def pod_manifest(trainer: Trainer, member: MemberId, attempt: int, settings: Set
             "name": name,
             "namespace": trainer.metadata.namespace,
             "labels": labels,
-            "annotations": {**(template.annotations or {}), **(role.annotations or {})} or None,
+            "annotations": {**(template.annotations or {}), **(role.annotations or {}), **group_annotations}
+            or None,
             "ownerReferences": [owner_reference(trainer)],
         },
         "spec": {key: value for key, value in pod_spec.items() if value not in (None, {}, [])},

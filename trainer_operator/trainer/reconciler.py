@@ -28,10 +28,14 @@ from trainer_operator.topology.members import Members
 from trainer_operator.trainer.apply import Applier
 from trainer_operator.trainer.decide import Decision, decide, is_ours
 from trainer_operator.trainer.entrypoint import images_to_read
+from trainer_operator.trainer.levelmap import LevelMap
+from trainer_operator.trainer.levels import BUILT_IN, Level
 from trainer_operator.trainer.membership import ACTIVE, RECOVERING, desired_members
 from trainer_operator.trainer.news import is_news
 from trainer_operator.trainer.observe import checkpoint_view, pods_by_member
 from trainer_operator.trainer.phase import is_terminal
+from trainer_operator.trainer.podgroups import PodGroups
+from trainer_operator.trainer.proximity import must_resolve
 from trainer_operator.trainer.ranges import parse_members
 from trainer_operator.trainer.surroundings import Listed, Surroundings
 from trainer_operator.trainer.views import Observed, Settings
@@ -77,6 +81,8 @@ class TrainerReconciler:
         rng: random.Random,
         metrics: TrainerMetrics,
         entry_point: Callable[[str, ObjectKey], EntryPoint | str | None],
+        level_map: LevelMap,
+        pod_groups: PodGroups,
     ) -> None:
         self._trainers = trainers
         self._profiles = profiles
@@ -93,6 +99,8 @@ class TrainerReconciler:
         self._rng = rng
         self._metrics = metrics
         self._entry_point = entry_point
+        self._level_map = level_map
+        self._pod_groups = pod_groups
         self._written: dict[ObjectKey, Trainer] = {}
         self._uids: dict[ObjectKey, str] = {}
         self._stored_at: dict[ObjectKey, float] = {}
@@ -109,7 +117,10 @@ class TrainerReconciler:
         if trainer.metadata.deletion_timestamp is not None:
             self._members.close(trainer.metadata.uid)
             return None
-        observed = self._observe(trainer)
+        if not await self._pod_groups.is_ready(trainer):
+            return Result(requeue_after=BARRIER_RETRY)
+        levels = await self._level_map.read() if must_resolve(trainer) else BUILT_IN
+        observed = self._observe(trainer, levels)
         decision = decide(observed)
         stored, wait = await self._store(request.key, trainer, decision)
         self._grow(stored, decision)
@@ -145,7 +156,7 @@ class TrainerReconciler:
             _log.error("trainer is not readable", trainer=str(key), field=first["loc"], problem=first["msg"])
             return None
 
-    def _observe(self, trainer: Trainer) -> Observed:
+    def _observe(self, trainer: Trainer, levels: tuple[Level, ...] | str) -> Observed:
         uid, namespace = trainer.metadata.uid, trainer.metadata.namespace or ""
         pods = pods_by_member(self._pods.by_index(OWNER_UID, uid), uid)
         old = {each.node for each in trainer.status.old_pods}
@@ -160,10 +171,14 @@ class TrainerReconciler:
             if wanted
             else {},
             has_service=self._surroundings.has_service(uid),
+            pod_group=self._pod_groups.find(uid),
+            pod_groups_fault=self._pod_groups.fault(trainer),
             claims=self._surroundings.claims(uid) if trainer.spec.topology.storage is not None else (),
             attachments=self._surroundings.attachments(old) if old else {},
             checkpoints=tuple(checkpoint_view(c, path) for c in self._checkpoints.by_index(OWNER_UID, uid)),
             entry_points=self._entry_points(trainer),
+            levels=levels,
+            node_labels=self._surroundings.node_labels() if must_resolve(trainer) else frozenset(),
             now=self._clock.utcnow(),
             heartbeat=self._members.heartbeat,
             led_for=self._clock.monotonic() - self._led_since(),

@@ -51,6 +51,10 @@ class Surroundings:
         """Return the nodes that are wanted, or all."""
         return node_views(self._nodes.list(), wanted, self._leases, silence=self._silence)
 
+    def node_labels(self) -> frozenset[str]:
+        """Return the labels that nodes have."""
+        return frozenset(label for node in self._nodes.list() for label in node.labels)
+
     def claims(self, uid: str) -> tuple[ClaimView, ...]:
         """Return the claims that a Trainer owns."""
         found = (claim_view(claim) for claim in self._claims.by_index(OWNER_UID, uid))

@@ -3,11 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
+from runtime.objects import Resource
 from trainer_operator.api.profile import TrainingProfileSpec
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.images import EntryPoint
 from trainer_operator.topology.members import AgentView, MemberId
+from trainer_operator.trainer.levels import BUILT_IN, Level
 from trainer_operator.trainer.nodes import NodeView
 
 
@@ -35,6 +38,8 @@ class PodView:
     waits_reason: str = ""
     """Why it has no node yet, in the scheduler's word; empty before the scheduler looked at it."""
     waits_message: str = ""
+    placement: str = ""
+    """Which pods the scheduler was told to place it near to."""
 
     @property
     def failed(self) -> bool:
@@ -57,6 +62,19 @@ class ClaimView:
     attempt: int
     volume: str = ""
     deleting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroupView:
+    """The PodGroup that a Trainer owns."""
+
+    resource: Resource
+    name: str
+    uid: str
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    phase: str = ""
+    message: str = ""
+    """Why its scheduler cannot place it, if it says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +154,13 @@ class Observed:
     now: datetime
     entry_points: Mapping[str, EntryPoint | str] = field(default_factory=dict)
     """By image, what it runs by itself, or why that cannot be read; images that are still being read are not here."""
+    levels: tuple[Level, ...] | str = BUILT_IN
+    """The levels of topology, or why their configuration cannot be read."""
+    node_labels: frozenset[str] = frozenset()
+    """The labels that nodes have, for a Trainer that starts with a topologyPolicy."""
+    pod_group: PodGroupView | None = None
+    pod_groups_fault: str = ""
+    """Why the kind of PodGroup that its scheduler knows cannot be used, if it cannot."""
     claims: tuple[ClaimView, ...] = ()
     """The claims of its members."""
     has_service: bool = True

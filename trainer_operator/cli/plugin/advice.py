@@ -58,6 +58,16 @@ _BY_REASON: Mapping[tuple[str, str], str] = {
         "SchedulingGated",
     ): "see who set the gate, a queue for example; it places pods when it removes it",
     ("Scheduled", "GangTimeout"): "add nodes, or lower topology.workers or what each member asks for",
+    (
+        "Scheduled",
+        "TopologyLevelUnknown",
+    ): "name another level in spec.scheduling.topologyPolicy, or have the nodes labelled",
+    ("Scheduled", "TopologyConflict"): "make the role's podAffinity or topologyPolicy a preference",
+    ("Scheduled", "PodGroupWaits"): "see the queue of the scheduler that spec.scheduling.schedulerName names",
+    (
+        "Scheduled",
+        "PodGroupsUnavailable",
+    ): "install the scheduler's PodGroups, or set spec.scheduling.gang to false",
     ("FailureRulesValid", "BadPattern"): "`kubectl edit trainer {name}` and correct the pattern",
     ("Ready", "Suspended"): "`kubectl trainer resume {name}` goes on",
     ("Ready", "Failed"): "read `kubectl trainer logs {name}`, mend what failed, and create it anew",

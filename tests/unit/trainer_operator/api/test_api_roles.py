@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from trainer_operator.api.roles import user_roles
+from trainer_operator.trainer.levels import CONFIG_MAP
 
 ROOT = Path(__file__).parents[4]
 COMPONENT = ROOT / "deploy" / "components" / "node-recovery"
@@ -25,6 +26,8 @@ ALLOWED = {
         ("", "services"): READ | {"create", "patch", "delete"},
         ("", "persistentvolumeclaims"): READ | {"create", "delete"},
         ("", "nodes"): READ,
+        ("scheduling.volcano.sh", "podgroups"): READ | {"create", "patch", "delete"},
+        ("scheduling.x-k8s.io", "podgroups"): READ | {"create", "patch", "delete"},
         ("", "events"): {"create", "patch"},
         ("authentication.k8s.io", "tokenreviews"): {"create"},
         ("authorization.k8s.io", "subjectaccessreviews"): {"create"},
@@ -32,6 +35,7 @@ ALLOWED = {
     "Role": {
         ("coordination.k8s.io", "leases"): READ | {"create", "update", "patch"},
         ("", "pods"): {"get", "patch"},
+        ("", "configmaps"): {"get"},
     },
 }
 
@@ -67,6 +71,17 @@ def test_no_role_has_wildcards_or_rights_that_lead_further():
             assert not words & {"*", "secrets", "pods/exec", "bind", "escalate", "impersonate"}, role[
                 "metadata"
             ]
+
+
+def test_the_only_config_map_that_is_read_is_named():
+    """TP6, RB1: others of the namespace may hold what is none of its business."""
+    (rule,) = (
+        rule
+        for document in documents()
+        for rule in document.get("rules", ())
+        if "configmaps" in rule["resources"]
+    )
+    assert rule["resourceNames"] == [CONFIG_MAP]
 
 
 def test_bindings_name_the_operators_own_account():
