@@ -48,7 +48,7 @@ from trainer_operator.checkpoint.view import OPEN
 from trainer_operator.images import EntryPoints, Registry
 from trainer_operator.server.agents import AgentApi
 from trainer_operator.server.auth import Authenticator
-from trainer_operator.server.https import HttpsServer, authority
+from trainer_operator.server.https import Authority, HttpsServer
 from trainer_operator.server.trees import TreeApi
 from trainer_operator.server.users import UserReviewer
 from trainer_operator.telemetry.metrics import TrainerMetrics
@@ -137,6 +137,7 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
     members = Members(clock)
     forest = Forest(clock)
     metrics = TrainerMetrics(manager.metrics.registry)
+    authority = Authority(options.certificates)
     barriers: dict[Resource, Barrier[str]] = {
         PODS: Barrier(pods, clock=clock),
         CHECKPOINTS: Barrier(checkpoints, clock=clock),
@@ -177,7 +178,7 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
                 manager.events,
                 options.settings,
                 barriers=barriers,
-                authority=lambda: authority(options.certificates),
+                authority=authority.pem,
             ),
             clock=clock,
             settings=options.settings,
@@ -205,7 +206,7 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
         events=manager.events,
         clock=clock,
         settings=options.settings,
-        authority=lambda: authority(options.certificates),
+        authority=authority.pem,
     )
     janitor_controller = Controller(
         "janitor", janitors, clock=clock, metrics=manager.metrics, workers=FEW_WORKERS

@@ -22,10 +22,28 @@ RETRY = 1.0
 _log = structlog.get_logger("server")
 
 
-def authority(folder: Path) -> str:
-    """Return the certificates that agents shall trust, as PEM; empty when the folder names none."""
-    path = folder / "ca.crt"
-    return path.read_text() if path.exists() else ""
+class Authority:
+    """The certificates that agents shall trust, as a folder has them.
+
+    It is asked for every pod, and a look whether the file is still the same costs a tenth of reading it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "ca.crt"
+        self._read: tuple[int, int, int] | None = None
+        self._pem = ""
+
+    def pem(self) -> str:
+        """Return them as PEM; empty when the folder names none."""
+        try:
+            found = self._path.stat()  # of the file behind the links of a mounted Secret
+        except FileNotFoundError:
+            self._read, self._pem = None, ""
+            return self._pem
+        read = found.st_ino, found.st_mtime_ns, found.st_size
+        if read != self._read:
+            self._pem, self._read = self._path.read_text(), read
+        return self._pem
 
 
 class HttpsServer:

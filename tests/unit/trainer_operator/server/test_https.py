@@ -15,7 +15,7 @@ from runtime.metrics import Metrics
 from runtime.tasks import TaskScope
 from runtime.testing.clock import SimClock
 from runtime.webhook import CertificateWatcher
-from trainer_operator.server.https import RETRY, HttpsServer, authority
+from trainer_operator.server.https import RETRY, Authority, HttpsServer
 
 
 @pytest.fixture(scope="module")
@@ -100,9 +100,15 @@ async def test_a_server_that_waits_for_its_certificate_can_be_stopped(tmp_path):
 
 def test_agents_trust_what_the_folder_says_at_the_moment(tmp_path):
     """TR43, CT5."""
-    assert authority(tmp_path) == ""
-    (tmp_path / "ca.crt").write_text("PEM")
-    assert authority(tmp_path) == "PEM"
+    authority, secret = Authority(tmp_path), tmp_path / "ca.crt"
+    assert authority.pem() == ""
+    for number in range(3):  # as a mounted Secret is exchanged: by another link, to a file of the same size
+        (tmp_path / f"data-{number}").write_text(f"PEM {number}")
+        (tmp_path / "incoming").symlink_to(f"data-{number}")
+        (tmp_path / "incoming").rename(secret)
+        assert authority.pem() == authority.pem() == f"PEM {number}"
+    secret.unlink()
+    assert authority.pem() == ""
 
 
 async def settle():
