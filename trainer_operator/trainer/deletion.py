@@ -5,8 +5,9 @@ deleted its members go, the janitor deletes everything, and then the finalizer g
 done; the user sets the field to true; or the namespace ends, where no pod can be made any more. Pure.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from trainer_operator.api.meta import LABEL_PREFIX
 from trainer_operator.api.trainer import Trainer
@@ -58,6 +59,13 @@ def next_act(facts: Facts) -> tuple[Act, str]:
     if facts.members and facts.waited < PATIENCE:
         return "end members", ""
     return "collect", ""
+
+
+def concerns(obj: Mapping[str, Any]) -> bool:
+    """Whether a Trainer, as the API server has it, is held or shall be; for all others there is nothing to do."""
+    spec = obj.get("spec") or {}
+    keeps = (spec.get("checkpoint") or {}).get("retainOnDelete", True)
+    return not keeps or FINALIZER in (obj["metadata"].get("finalizers") or ())
 
 
 def wants_deletion(trainer: Trainer) -> bool:

@@ -30,6 +30,7 @@ from trainer_operator.trainer.deletion import (
     FINALIZER,
     PURGE,
     Facts,
+    concerns,
     next_act,
     order,
     remedy,
@@ -37,7 +38,7 @@ from trainer_operator.trainer.deletion import (
     wants_deletion,
 )
 from trainer_operator.trainer.observe import pods_by_member
-from trainer_operator.trainer.reconciler import Cache
+from trainer_operator.trainer.surroundings import Cache
 from trainer_operator.trainer.views import PodView
 
 RECHECK = 2.0
@@ -88,7 +89,7 @@ class DeletionReconciler:
     async def reconcile(self, request: Request) -> Result | None:
         """Make one pass over one Trainer."""
         cached = self._trainers.get(request.key)
-        if cached is None:
+        if cached is None or not concerns(cached):  # nearly all, so the others are read after this
             return None
         try:
             trainer = Trainer.read(cached)

@@ -28,7 +28,7 @@ from trainer_operator.topology.beat import DirectiveResult, janitor_of
 from trainer_operator.topology.members import JANITOR, Directive, Members
 from trainer_operator.trainer.apply import EventSink
 from trainer_operator.trainer.pods import owner_reference
-from trainer_operator.trainer.reconciler import Cache
+from trainer_operator.trainer.surroundings import Cache
 
 RECHECK = 1.0
 SOURCE = "import"

@@ -17,7 +17,7 @@ from runtime.client.errors import AlreadyExists, ApiError, Conflict, NotFound
 from runtime.client.rest import Client
 from runtime.clock import Clock, parse_time
 from runtime.controller.reconciler import Request, Result
-from runtime.objects import PODS, ObjectKey
+from runtime.objects import PODS, ObjectKey, uid_of
 from trainer_operator.api import names
 from trainer_operator.api.meta import API_VERSION
 from trainer_operator.api.trainer import Trainer
@@ -26,7 +26,7 @@ from trainer_operator.topology.members import JANITOR, Members
 from trainer_operator.trainer.apply import EventSink
 from trainer_operator.trainer.janitor import Move, janitor_manifest, next_move, pause_after
 from trainer_operator.trainer.observe import pod_view
-from trainer_operator.trainer.reconciler import Cache
+from trainer_operator.trainer.surroundings import Cache
 from trainer_operator.trainer.views import PodView, Settings
 
 SETTLED = 20.0
@@ -80,15 +80,19 @@ class JanitorReconciler:
 
     async def reconcile(self, request: Request) -> Result | None:
         """Make one pass over one Trainer."""
-        trainer = self._read(request.key)
-        if trainer is None:
+        cached = self._trainers.get(request.key)
+        uid, now = self._follow(request.key, cached), self._clock.monotonic()
+        if cached is None:
             return None
-        uid, now = trainer.metadata.uid, self._clock.monotonic()
         pod = self._pod(uid)
         wanted = bool(self._members.declared(janitor_of(uid), JANITOR))
-        if not wanted and pod is None:
+        if not wanted and pod is None:  # nearly all, so the Trainer is read after this
             self._forget(uid)
             return None
+        try:
+            trainer = Trainer.read(cached)
+        except ValidationError:
+            return None  # its own reconciler says so
         past = self._past.setdefault(uid, _Past(now))
         if wanted:
             past.busy_at = now
@@ -105,18 +109,14 @@ class JanitorReconciler:
         await self._act(trainer, pod, move)
         return Result(requeue_after=move.again) if move.again is not None else None
 
-    def _read(self, key: ObjectKey) -> Trainer | None:
-        cached = self._trainers.get(key)
-        try:
-            trainer = Trainer.read(cached) if cached is not None else None
-        except ValidationError:
-            return None  # its own reconciler says so
-        uid = trainer.metadata.uid if trainer is not None else ""
+    def _follow(self, key: ObjectKey, cached: Mapping[str, Any] | None) -> str:
+        """Return the uid of the Trainer of this name, and forget another one that had it."""
+        uid = uid_of(cached) if cached is not None else ""
         if self._uids.get(key, uid) != uid:
-            self._forget(self._uids.pop(key))  # it is gone, or another one has its name
-        if trainer is not None:
+            self._forget(self._uids.pop(key))
+        if cached is not None:
             self._uids[key] = uid
-        return trainer
+        return uid
 
     def _forget(self, uid: str) -> None:
         self._members.drop(janitor_of(uid))

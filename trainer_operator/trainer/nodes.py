@@ -136,14 +136,10 @@ def node_view(node: Node, leases: NodeLeases, *, silence: Callable[[str], float]
 
 
 def node_views(
-    nodes: Iterable[Node], wanted: set[str] | None, leases: NodeLeases, *, silence: Callable[[str], float]
+    nodes: Iterable[Node], leases: NodeLeases, *, silence: Callable[[str], float]
 ) -> dict[str, NodeView]:
-    """Reduce the nodes that are wanted, or all of them."""
-    return {
-        node.name: node_view(node, leases, silence=silence)
-        for node in nodes
-        if wanted is None or node.name in wanted
-    }
+    """Reduce nodes, by name."""
+    return {node.name: node_view(node, leases, silence=silence) for node in nodes}
 
 
 def has_our_taint(node: Node) -> bool:

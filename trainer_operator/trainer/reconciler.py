@@ -6,7 +6,7 @@ a pass waits until the pod cache has seen our own creates and deletes (R2).
 
 import random
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import structlog
 from pydantic import ValidationError
@@ -37,23 +37,15 @@ from trainer_operator.trainer.phase import is_terminal
 from trainer_operator.trainer.podgroups import PodGroups
 from trainer_operator.trainer.proximity import must_resolve
 from trainer_operator.trainer.ranges import parse_members
-from trainer_operator.trainer.surroundings import Listed, Surroundings
+from trainer_operator.trainer.surroundings import Cache, Surroundings
 from trainer_operator.trainer.views import Observed, Settings
 
 SOURCE = "trainer"
-T_co = TypeVar("T_co", covariant=True)
 BARRIER_RETRY = 0.1
 """What is waited for queues a look itself; this is for what never comes."""
 KEPT = 128
 """So many Trainers that were written last are not read again when they come back from the API server."""
 _log = structlog.get_logger("trainer")
-
-
-class Cache(Listed[T_co], Protocol[T_co]):
-    """The part of an informer that is used here."""
-
-    def get(self, key: ObjectKey) -> T_co | None:
-        """Return the object or None."""
 
 
 class TrainerReconciler:

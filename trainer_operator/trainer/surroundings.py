@@ -1,10 +1,11 @@
 """What surrounds pods, from caches: nodes with their Leases, claims, and which volume is attached where."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar
 
 from runtime.cache.index import OWNER_UID
 from runtime.cache.projection import Node, PartialObject, Pod
+from runtime.objects import ObjectKey
 from trainer_operator.topology.members import Members
 from trainer_operator.trainer.nodes import NodeLeases, NodeView, node_views
 from trainer_operator.trainer.views import ClaimView
@@ -25,13 +26,20 @@ class Listed(Protocol[T_co]):
         """Return the objects under an index value."""
 
 
+class Cache(Listed[T_co], Protocol[T_co]):
+    """An informer, as far as reconcilers use it."""
+
+    def get(self, key: ObjectKey) -> T_co | None:
+        """Return the object or None."""
+
+
 class Surroundings:
     """Reads views of nodes, claims and attachments; `attachments` is None without the rights for them (RB4)."""
 
     def __init__(
         self,
         *,
-        nodes: Listed[Node],
+        nodes: Cache[Node],
         pods: Listed[Pod],
         claims: Listed[Claim],
         services: Listed[PartialObject],
@@ -48,8 +56,13 @@ class Surroundings:
         self._members = members
 
     def nodes(self, wanted: set[str] | None) -> dict[str, NodeView]:
-        """Return the nodes that are wanted, or all."""
-        return node_views(self._nodes.list(), wanted, self._leases, silence=self._silence)
+        """Return the nodes that are wanted, or all; those cost a look at each node of the cluster."""
+        found = self._nodes.list() if wanted is None else self._named(wanted)
+        return node_views(found, self._leases, silence=self._silence)
+
+    def _named(self, names: set[str]) -> Iterator[Node]:
+        found = (self._nodes.get(ObjectKey("", name)) for name in names)
+        return (node for node in found if node is not None)
 
     def node_labels(self) -> frozenset[str]:
         """Return the labels that nodes have."""

@@ -12,6 +12,7 @@ from trainer_operator.trainer.deletion import (
     LONGEST_RETRY,
     PATIENCE,
     Facts,
+    concerns,
     next_act,
     order,
     retry_after,
@@ -40,6 +41,20 @@ HELD = {"held": True, "deleting": True, "wants": True}
 def test_a_trainer_is_held_until_its_checkpoints_are_gone_or_shall_stay(facts, act):
     """CS12, R6: held before there is anything to delete; a pod that a lost node keeps is not waited for for ever."""
     assert next_act(Facts(**facts)) == act
+
+
+@pytest.mark.parametrize("deleting", [True, False])
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("checkpoint", [None, {}, {"retainOnDelete": True}, {"retainOnDelete": False}])
+def test_what_is_passed_over_unread_has_nothing_to_be_done(checkpoint, held, deleting):
+    """CS12: nearly all Trainers are neither held nor to be."""
+    wants = checkpoint is not None and not checkpoint.get("retainOnDelete", True)
+    trainer = {
+        "metadata": {"name": "t", **({"finalizers": ["other", FINALIZER]} if held else {})},
+        "spec": {"epochs": 1, **({"checkpoint": checkpoint} if checkpoint is not None else {})},
+    }
+    assert concerns(trainer) is (held or wants)
+    assert concerns(trainer) or next_act(Facts(held=held, deleting=deleting, wants=wants)) == ("nothing", "")
 
 
 def test_each_try_has_its_own_id_and_comes_later_than_the_last():
