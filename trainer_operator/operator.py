@@ -72,7 +72,7 @@ from trainer_operator.trainer.podgroups import PodGroups
 from trainer_operator.trainer.reconciler import TrainerReconciler
 from trainer_operator.trainer.serving import at_work
 from trainer_operator.trainer.surroundings import NODE_INDEX, Surroundings
-from trainer_operator.trainer.urgency import pod_patience, trainer_patience
+from trainer_operator.trainer.urgency import is_new, pod_patience, trainer_patience
 from trainer_operator.trainer.views import Settings
 from trainer_operator.trainer.volumes import Attachment, Claim
 
@@ -303,7 +303,7 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
             in {None, *map(str, filter(None, OPEN)), "Committed"}
         ]
 
-    trainer_controller.watch(trainers, patience=trainer_patience)
+    trainer_controller.watch(trainers, patience=trainer_patience, newcomer=is_new)
     trainer_controller.watch(pods, mapping=owner_of(TRAINERS), patience=pod_patience)
     trainer_controller.watch(checkpoints, mapping=owner_of(TRAINERS))
     trainer_controller.watch(services, mapping=owner_of(TRAINERS), predicate=is_gone)

@@ -27,6 +27,7 @@ from runtime.controller.source import (
     URGENT_PRIORITY,
     ChannelSource,
     InformerSource,
+    Newcomer,
     Patience,
 )
 
@@ -38,6 +39,7 @@ __all__ = [
     "Controller",
     "InformerSource",
     "Mapping",
+    "Newcomer",
     "Patience",
     "Predicate",
     "Reconciler",

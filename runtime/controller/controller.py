@@ -27,7 +27,7 @@ from runtime.clock import Clock
 from runtime.controller.mapping import Mapping, own_key
 from runtime.controller.predicate import Predicate
 from runtime.controller.reconciler import Reconciler, Request, Result, TerminalError
-from runtime.controller.source import ChannelSource, InformerSource, Patience
+from runtime.controller.source import ChannelSource, InformerSource, Newcomer, Patience
 from runtime.errors import RuntimeFault
 from runtime.fence import LeadershipLost
 from runtime.logs import get_logger
@@ -109,13 +109,20 @@ class Controller:
         mapping: Mapping = own_key,
         predicate: Predicate | None = None,
         patience: Patience | None = None,
+        newcomer: Newcomer | None = None,
     ) -> None:
         """Queue what `mapping` names for each change of the informer's objects that `predicate` lets pass.
 
         `patience` says how long the look may wait, so that changes which come together cost one, or that it must not.
+        Of the objects that are there when the process starts, those that `newcomer` names go before the others.
         """
         source = InformerSource(
-            informer.resource.kind, self._enqueue, mapping=mapping, predicate=predicate, patience=patience
+            informer.resource.kind,
+            self._enqueue,
+            mapping=mapping,
+            predicate=predicate,
+            patience=patience,
+            newcomer=newcomer,
         )
         self._registrations.append(informer.add_handler(source))
 

@@ -19,6 +19,7 @@ __all__ = [
     "ChannelSource",
     "Enqueue",
     "InformerSource",
+    "Newcomer",
     "Patience",
 ]
 
@@ -26,6 +27,9 @@ Patience = Callable[[AnyObject | None, AnyObject | None], float | None]
 """From an object's state before and after: how many seconds a look at it may wait, so that changes which come
 together cost one look; None if it goes before all others. It is asked as predicates are: what appears has no *before*,
 what goes no *after*."""
+
+Newcomer = Callable[[AnyObject], bool]
+"""Whether an object of an initial list is news all the same: nobody has looked at it yet."""
 
 BACKGROUND_PRIORITY = -100
 """For initial Adds and resyncs: news goes first (Q4)."""
@@ -54,17 +58,20 @@ class InformerSource:
         mapping: Mapping,
         predicate: Predicate | None = None,
         patience: Patience | None = None,
+        newcomer: Newcomer | None = None,
     ) -> None:
         self._kind = kind
         self._enqueue = enqueue
         self._mapping = mapping
         self._predicate = predicate
         self._patience = patience
+        self._newcomer = newcomer
 
     def on_add(self, obj: AnyObject, *, initial: bool) -> None:
         """Queue for an object that appeared."""
         if self._admits(None, obj):
-            after, priority = (0.0, BACKGROUND_PRIORITY) if initial else self._haste(None, obj)
+            known = initial and not (self._newcomer is not None and self._newcomer(obj))
+            after, priority = (0.0, BACKGROUND_PRIORITY) if known else self._haste(None, obj)
             self._queue(obj, after=after, priority=priority, reason="added")
 
     def on_update(self, old: AnyObject, new: AnyObject) -> None:

@@ -20,6 +20,11 @@ def trainer_patience(old: AnyObject | None, new: AnyObject | None) -> float | No
     return 0.0 if _asks_for_something(old, new) else PATIENCE
 
 
+def is_new(trainer: AnyObject) -> bool:
+    """Whether no operator has looked at the Trainer yet; a started one does so before it sees that all others are well."""
+    return isinstance(trainer, dict) and not (trainer.get("status") or {}).get("phase")
+
+
 def pod_patience(_old: AnyObject | None, new: AnyObject | None) -> float | None:
     """Return the seconds that the look may wait; None if it goes before all others."""
     return PATIENCE if isinstance(new, Pod) and _is_well(new) else None

@@ -58,6 +58,20 @@ def test_initial_adds_and_resyncs_go_to_the_background():
     assert sink.calls[0][3] == "Pod added"
 
 
+def test_what_nobody_has_looked_at_yet_is_no_background_though_it_was_there_first():
+    """Q4: news goes first, also when it waited for the process to start."""
+    sink = Sink()
+    handler = InformerSource(
+        "Pod", sink, mapping=own_key, newcomer=lambda obj: obj["metadata"]["name"] == "new"
+    )
+    handler.on_add(obj("old"), initial=True)
+    handler.on_add(obj("new"), initial=True)
+    assert [(name, priority) for name, _, priority, _ in sink.calls] == [
+        ("old", BACKGROUND_PRIORITY),
+        ("new", 0),
+    ]
+
+
 def test_a_resync_passes_every_predicate():
     """S6, C5: it asks for a look without a change."""
     sink = Sink()

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from runtime.cache.projection import Pod
-from trainer_operator.trainer.urgency import PATIENCE, pod_patience, trainer_patience
+from trainer_operator.trainer.urgency import PATIENCE, is_new, pod_patience, trainer_patience
 
 
 def pod(phase="Running", *, deleting=False, conditions=(), states=()):
@@ -72,3 +72,10 @@ def test_what_a_user_asks_for_is_looked_at_at_once(new):
 def test_a_status_that_was_written_waits():
     """RC2: it is our own, mostly."""
     assert trainer_patience(trainer(), trainer()) == PATIENCE
+
+
+def test_a_trainer_is_new_until_an_operator_has_looked_at_it():
+    """Q4: after a restart it goes before those that train already."""
+    assert is_new(trainer())
+    assert is_new({**trainer(), "status": {}})
+    assert not is_new({**trainer(), "status": {"phase": "Pending"}})
