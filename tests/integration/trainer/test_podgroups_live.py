@@ -10,10 +10,11 @@ SLEEP = ["python3", "-c", "import time; time.sleep(3600)"]
 
 
 @pytest.fixture
-def volcano(world):
+def volcano(world, until):
     """Install the double; it stays, since the operators watch it from then on."""
     world.apply(podgroupdouble.CRD)
-    world.kubectl("wait", "--for=condition=Established", "crd", podgroupdouble.CRD["metadata"]["name"])
+    kinds = f"/apis/{podgroupdouble.GROUP}/v1beta1/podgroups"
+    until(lambda: world.api.request("GET", kinds).status == 200, 60, "the kind is served")
 
 
 def make(job, name, scheduler):
