@@ -369,6 +369,17 @@ class ImageStatus(ApiModel):
     """Result of the signature check."""
 
 
+class WeightsStatus(StatusModel):
+    """The commit of the weights that all members get."""
+
+    repo: Text
+    """Repository."""
+    revision: Text
+    """Branch, tag or commit that was asked for."""
+    commit: ShortText
+    """Commit that it was."""
+
+
 class AllocationStatus(ApiModel):
     """Where the members were placed, and what that costs."""
 
@@ -465,6 +476,8 @@ class TrainerStatus(StatusModel):
     """Where the members were placed."""
     images: Annotated[tuple[ImageStatus, ...], Field(max_length=32), ListType("role", "container")] = ()
     """The images as they run."""
+    weights: WeightsStatus | None = None
+    """The commit of the weights that all members get."""
     start_time: Time | None = None
     """When the first pods were made."""
     completion_time: Time | None = None

@@ -1,5 +1,6 @@
 """`trainer-operator operator`: run the operator in this process."""
 
+import re
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -16,6 +17,7 @@ from trainer_operator.images import registry_url
 from trainer_operator.operator import OperatorConfig, build
 from trainer_operator.trainer.views import Settings
 
+HUB = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._/-]*)?")
 app = typer.Typer(add_completion=False, help="Run the operator: reconcile Trainers until told to stop.")
 
 
@@ -73,6 +75,9 @@ def operator(
             "for each, and write http:// before one without TLS."
         ),
     ] = None,
+    hub: Annotated[
+        str, typer.Option(help="Address of the Hugging Face hub, or of a mirror, that weights come from.")
+    ] = "https://huggingface.co",
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     log_json: Annotated[bool, typer.Option(help="Write one JSON object per line.")] = True,
 ) -> None:
@@ -98,6 +103,7 @@ def operator(
                 agent_urls=tuple(
                     agent_url or (f"https://trainer-operator.{leader_election_namespace}.svc:9443",)
                 ),
+                hub=_hub(hub),
                 allow_root=allow_root,
                 voluntary_interval=voluntary_interval,
                 node_recovery=node_recovery,
@@ -123,6 +129,12 @@ def _registry(text: str) -> str:
     except ValueError as error:
         raise typer.BadParameter(f"--registry: {error}") from None
     return text
+
+
+def _hub(text: str) -> str:
+    if not HUB.fullmatch(text):
+        raise typer.BadParameter(f"--hub is {text!r}; give https://host or https://host/path, without a user")
+    return text.rstrip("/")
 
 
 def _address(text: str, option: str) -> tuple[str, int]:

@@ -30,6 +30,7 @@ from trainer_operator.trainer import (
     sources,
     startwait,
     volumes,
+    weights,
 )
 from trainer_operator.trainer.budget import pattern_fault
 from trainer_operator.trainer.directives import directives_of, go_id
@@ -101,6 +102,7 @@ def _decide(draft: Draft) -> None:
         roll_up(draft)
         return
     exclusion.refresh(draft)
+    weights.follow(draft)
     if gang.is_released(draft):
         roll_up(draft)
         return
@@ -183,7 +185,8 @@ def _pods(draft: Draft) -> None:
         have = {pod.attempt for pod in observed.pods.get(member, ())}
         if attempt in have or records.is_done(member, draft.status.membership.epoch):
             continue
-        if gang.holds_back(draft, member) or podgroup.holds_back(draft):
+        held = gang.holds_back(draft, member) or podgroup.holds_back(draft)
+        if held or weights.holds_back(draft, member):
             continue
         if not attempt or recovery.delay_is_over(draft, member):
             draft.actions.append(CreatePod(member, attempt))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from trainer_operator.topology.members import AgentView, MemberId
+from trainer_operator.trainer import weightfiles
 from trainer_operator.trainer.views import Observed, PodView
 
 
@@ -109,6 +110,8 @@ def _of_failed_pod(member: MemberId, pod: PodView, agent: AgentView | None) -> F
         kind, reason = FailureClass.OOM, "OOMKilled"
     elif pod.exit_code in {126, 127} and agent is None:
         kind, reason = FailureClass.CONFIG, "CannotExecute"
+    elif pod.weights_problem:
+        return _of_weights(member, pod)
     else:
         kind, reason = FailureClass.APP, pod.reason or "PodFailed"
     message = f"pod {pod.name} failed: {pod.message or reason}"
@@ -116,6 +119,20 @@ def _of_failed_pod(member: MemberId, pod: PodView, agent: AgentView | None) -> F
         message += f" (exit code {pod.exit_code})"
     return Failure(
         member, f"{pod.attempt}/pod", kind, reason, message[:512], pod_gone=True, exit_code=pod.exit_code
+    )
+
+
+def _of_weights(member: MemberId, pod: PodView) -> Failure:
+    """Weights that did not come; what may go by itself has no exit code, so that restartPolicy ExitCode retries it."""
+    reason, _, sentence = pod.weights_problem.partition(": ")
+    return Failure(
+        member,
+        f"{pod.attempt}/pod",
+        FailureClass.APP,
+        reason,
+        f"pod {pod.name}: {sentence}"[:512],
+        pod_gone=True,
+        exit_code=None if reason in weightfiles.PASSING else pod.exit_code,
     )
 
 

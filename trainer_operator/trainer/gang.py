@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from runtime.clock import parse_time
 from trainer_operator.api.status import AT_REST, GangStatus
 from trainer_operator.topology.members import MemberId
-from trainer_operator.trainer import membership, podgroup, proximity, recovery
+from trainer_operator.trainer import membership, podgroup, proximity, recovery, weights
 from trainer_operator.trainer.budget import restart_delay
 from trainer_operator.trainer.draft import Draft
 from trainer_operator.trainer.views import PodView
@@ -157,7 +157,7 @@ def _seeks_since(draft: Draft, member: MemberId, holders: list[PodView]) -> date
     if pod is not None:
         return parse_time(pod.created) if pod.alive and not pod.node and pod.created else None
     status = draft.status
-    if not recovery.delay_is_over(draft, member):
+    if not recovery.delay_is_over(draft, member) or weights.holds_back(draft, member):
         return None
     known = [
         status.start_time,

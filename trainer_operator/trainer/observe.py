@@ -1,5 +1,6 @@
 """From caches to views: what the API server and the agents said, in the terms of a decision."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -11,10 +12,13 @@ from trainer_operator.api import names
 from trainer_operator.api.timelines import Path, is_on_path
 from trainer_operator.topology.members import JANITOR, MemberId
 from trainer_operator.trainer.views import CheckpointView, PodView
+from trainer_operator.trainer.weightfiles import FETCH, PIN
 
 DISRUPTION_REASONS = frozenset(
     {"NodeShutdown", "Terminated", "NodeAffinity", "Shutdown", "Evicted", "Preempting"}
 )
+
+_PROBLEM = re.compile(r"[A-Z][A-Za-z]{0,62}: ")
 
 
 def pods_by_member(pods: Iterable[Pod], uid: str) -> dict[MemberId, tuple[PodView, ...]]:
@@ -38,6 +42,7 @@ def member_of(pod: Pod) -> MemberId | None:
 
 def pod_view(pod: Pod) -> PodView:
     """Reduce a pod to what decisions need."""
+    pin, problem = _weights(pod)
     attempt = pod.labels.get(names.ATTEMPT_LABEL, "0")
     ended = _terminated(pod)
     conditions = pod.status.conditions or ()
@@ -66,6 +71,8 @@ def pod_view(pod: Pod) -> PodView:
         waits_reason=(unplaced.reason or "" if unplaced is not None else "")[:64],
         waits_message=(unplaced.message or "" if unplaced is not None else "")[:512],
         placement=pod.labels.get(names.PLACEMENT_LABEL, ""),
+        weights_pin=pin,
+        weights_problem=problem,
     )
 
 
@@ -73,6 +80,20 @@ def disruption(pod: Pod) -> Condition | None:
     """Return the condition that says that Kubernetes ends the pod, if it does."""
     conditions = pod.status.conditions or ()
     return next((c for c in conditions if c.type == "DisruptionTarget" and c.status == "True"), None)
+
+
+def _weights(pod: Pod) -> tuple[str, str]:
+    """Return what the init containers of a pod with weights said: the pin, and what went wrong."""
+    pin = problem = ""
+    for status in pod.status.init_container_statuses or ():
+        if status.name not in {PIN, FETCH} or status.state is None or status.state.terminated is None:
+            continue
+        words = status.state.terminated.message or ""
+        if status.state.terminated.exit_code:
+            problem = words[:1024] if _PROBLEM.match(words) else ""
+        elif status.name == PIN:
+            pin = words[:1024]
+    return pin, problem
 
 
 def _terminated(pod: Pod) -> Terminated | None:

@@ -23,6 +23,7 @@ from trainer_operator.trainer.draft import DeletePodGroup, Draft, WritePodGroup
 from trainer_operator.trainer.entrypoint import role_settings
 from trainer_operator.trainer.membership import desired_members
 from trainer_operator.trainer.views import PodGroupView
+from trainer_operator.trainer.weightfiles import awaits_pin
 
 RECHECK = 30.0
 """Seconds after which it is looked again whether the kind can be used, while members have no node."""
@@ -66,7 +67,8 @@ def kind_of(trainer: Trainer) -> PodGroupKind | None:
 
 def follow(draft: Draft) -> None:
     """Have the PodGroup be as the Trainer is now, and gone while it rests (TR37)."""
-    trainer, status, found = draft.observed.trainer, draft.status, draft.observed.pod_group
+    status, found = draft.status, draft.observed.pod_group
+    trainer = draft.observed.trainer.model_copy(update={"status": status})
     kind = kind_of(trainer)
     if kind is None or status.phase in AT_REST:
         if found is not None:
@@ -132,7 +134,7 @@ def group_manifest(trainer: Trainer, kind: PodGroupKind, owner: dict[str, Any]) 
 def group_spec(trainer: Trainer, kind: PodGroupKind) -> dict[str, Any]:
     """Return how many pods must be placed together, what they take, and which queue they wait in (GS1)."""
     least = _least_members(trainer)
-    spec: dict[str, Any] = {"minMember": sum(least.values())}
+    spec: dict[str, Any] = {"minMember": 1 if awaits_pin(trainer) else sum(least.values())}
     resources = _requests(trainer, least)
     if resources:
         spec["minResources"] = resources

@@ -15,7 +15,7 @@ from trainer_operator.api.pod import SecurityContext
 from trainer_operator.api.topology import RoleSettings
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.topology.members import MemberId
-from trainer_operator.trainer import entrypoint, podgroup, proximity
+from trainer_operator.trainer import entrypoint, podgroup, proximity, weightfiles
 from trainer_operator.trainer.exclusion import away_from, excluded_names
 from trainer_operator.trainer.service import AGENT_PORT, host_name, service_name
 from trainer_operator.trainer.serving import apart_from_replicas
@@ -23,6 +23,7 @@ from trainer_operator.trainer.views import Settings
 from trainer_operator.trainer.volumes import claim_of
 
 AGENT_FOLDER = "/trainer/agent"
+AGENT_MOUNT: Mapping[str, Any] = {"name": "trainer-agent", "mountPath": AGENT_FOLDER}
 STORE_MOUNT = "/trainer/checkpoints"
 CREDENTIALS_MOUNT = "/trainer/store-credentials"
 """Where the Secret with the keys of a bucket appears; the operator never reads it (TN3)."""
@@ -82,7 +83,12 @@ def pod_manifest(trainer: Trainer, member: MemberId, attempt: int, settings: Set
             "sysctls": [{"name": "net.ipv4.ip_local_port_range", "value": _port_range(template.ports)}],
             **pod_security(trainer, settings),
         },
-        "initContainers": [_installer(settings)],
+        "initContainers": [
+            _installer(settings),
+            *weightfiles.init_containers(
+                trainer, settings, agent=AGENT_MOUNT, security=container_security(trainer)
+            ),
+        ],
         "containers": [_trainer_container(trainer, member, attempt, role, settings)],
         "volumes": _volumes(trainer, claim_of(trainer, member, attempt)),
     }
@@ -135,7 +141,7 @@ def _installer(settings: Settings) -> dict[str, Any]:
         "image": settings.operator_image,
         "command": ["python3", "-I", "-m", "trainer_operator.agent", "install", AGENT_FOLDER],
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
-        "volumeMounts": [{"name": "trainer-agent", "mountPath": AGENT_FOLDER}],
+        "volumeMounts": [AGENT_MOUNT],
         "securityContext": RESTRICTED,
     }
 
@@ -165,6 +171,7 @@ def _trainer_container(
         )
     if template.shm_size is not None:
         mounts.append({"name": "trainer-shm", "mountPath": "/dev/shm"})  # noqa: S108 - the path frameworks use
+    mounts += weightfiles.mounts(trainer)
     mounts += [_wire(mount) for mount in template.volume_mounts or ()]
     probe = {"port": AGENT_PORT, "scheme": "HTTP"}
     container = {
@@ -246,7 +253,7 @@ def agent_environment(
 def agent_mounts(trainer: Trainer) -> list[dict[str, Any]]:
     """Return where an agent finds its folder, its token and the store; of the volumes of `agent_volumes`."""
     mounts: list[dict[str, Any]] = [
-        {"name": "trainer-agent", "mountPath": AGENT_FOLDER},
+        {**AGENT_MOUNT},
         {"name": "trainer-token", "mountPath": TOKEN_FOLDER, "readOnly": True},
     ]
     if _credentials(trainer) is not None:
@@ -286,6 +293,7 @@ def _volumes(trainer: Trainer, own_claim: str | None) -> list[dict[str, Any]]:
         volumes.append(
             {"name": "trainer-shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(template.shm_size)}}
         )
+    volumes += weightfiles.volumes(trainer)
     return volumes + [_wire(volume) for volume in template.volumes or ()]
 
 

@@ -40,6 +40,10 @@ class PodView:
     waits_message: str = ""
     placement: str = ""
     """Which pods the scheduler was told to place it near to."""
+    weights_pin: str = ""
+    """What its init container found: repository, revision and commit, with blanks between them."""
+    weights_problem: str = ""
+    """Why its weights did not come: a reason, `: ` and a sentence."""
 
     @property
     def failed(self) -> bool:
@@ -121,6 +125,8 @@ class Settings:
     """Addresses of all replicas; agents use the one that leads."""
     agent_ca: str = ""
     """PEM bundle that agents trust."""
+    hub: str = "https://huggingface.co"
+    """Where weights come from."""
     allow_root: bool = False
     """Whether images may run as root; without it pods meet PodSecurity restricted (PS1)."""
     voluntary_interval: float = 60.0

@@ -89,6 +89,8 @@ class World:
     operators: list[Operator] = field(default_factory=list)
     registry: socket.socket = field(default_factory=lambda: socket.create_server(("127.0.0.1", 0)))
     """Where the operators find a registry that tests serve."""
+    hub: socket.socket = field(default_factory=lambda: socket.create_server(("127.0.0.1", 0)))
+    """Where pods find a hub that tests serve."""
 
     @property
     def operator_kubeconfig(self):
@@ -154,6 +156,7 @@ def world(tmp_path_factory):
                 "--leader-elect",
                 "--voluntary-interval=1",
                 f"--registry=http://127.0.0.1:{world.registry.getsockname()[1]}",
+                f"--hub=http://127.0.0.1:{world.hub.getsockname()[1]}",
             ]
             command += [f"--leader-election-namespace={NAMESPACE}"]
             world.operators.append(Operator(f"operator-{number}", command, folder, health))
@@ -163,6 +166,7 @@ def world(tmp_path_factory):
             if operator.process.exit_code() is None:
                 operator.kill()
         world.registry.close()
+        world.hub.close()
     finally:
         cluster.down()
 

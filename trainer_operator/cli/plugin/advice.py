@@ -79,6 +79,10 @@ _BY_TYPE: Mapping[tuple[str, str], str] = {
         "Degraded",
         "True",
     ): "nothing, if it ends soon; else see `kubectl trainer tree {name}` for who is missing",
+    (
+        "WeightsVerified",
+        "False",
+    ): "mend the Secret or spec.weights, which new pods take; another repo or revision needs a suspend and a resume",
 }
 _BY_PHASE_REASON: Mapping[str, str] = {
     "BackoffLimitExceeded": "read `kubectl trainer logs {name}`; retryPolicy.backoffLimit allows more failures",

@@ -206,3 +206,28 @@ def test_a_checkpoint_behind_which_training_went_is_off_the_path():
         for step, timeline in [(20, None), (30, None), (30, 1)]
     ]
     assert [view.on_path for view in views] == [True, False, True]
+
+
+def init_ended(name, *, code=0, message=None):
+    return {"name": name, "state": {"terminated": {"exitCode": code, "message": message}}}
+
+
+def test_what_the_init_containers_say_of_weights_is_read():
+    """HF1, HF3: the pin of the one, the problem of the other."""
+    pin = f"org/model main {'a' * 40}"
+    view = pod_view(pod(initContainerStatuses=[init_ended("agent"), init_ended("weights-pin", message=pin)]))
+    assert (view.weights_pin, view.weights_problem) == (pin, "")
+    words = "HashMismatch: a.json has 1 bytes, expected 2"
+    view = pod_view(pod(initContainerStatuses=[init_ended("weights", code=65, message=words)]))
+    assert (view.weights_pin, view.weights_problem) == ("", words)
+
+
+@pytest.mark.parametrize("words", [None, "", "killed", "no Reason: at all", "lower: case"])
+def test_a_weights_container_that_ended_without_a_word_is_a_failed_pod_like_any(words):
+    """HF5: killed by the node, say."""
+    view = pod_view(pod(initContainerStatuses=[init_ended("weights", code=137, message=words)]))
+    assert view.weights_problem == ""
+    assert (
+        pod_view(pod(initContainerStatuses=[init_ended("other", code=1, message="Bad: x")])).weights_problem
+        == ""
+    )
