@@ -389,6 +389,8 @@ class AllocationStatus(ApiModel):
     """Node label of the level that members rather share."""
     placement: Int32 | None = None
     """How often nobody was left whom new pods had to be near to."""
+    tried: Annotated[tuple[ShortText, ...], Field(max_length=64), ListType(kind="atomic")] = ()
+    """Domains that had no room for all members; new pods keep away from them."""
     domain: Text | None = None
     """Lowest topology domain that holds all members."""
     cost: Annotated[float, Field(ge=0)] | None = None

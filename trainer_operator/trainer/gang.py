@@ -6,7 +6,8 @@
 
 So two half gangs can't hold the nodes for ever that the other one lacks. Who waits for each other is everybody while
 nobody can train, else only the members that the training epoch doesn't have yet. A gang that holds nothing is left
-alone: its waiting pods are what tells an autoscaler to add nodes. Nothing is charged to any budget. Pure.
+alone: its waiting pods are what tells an autoscaler to add nodes; only one that keeps away from domains in which it
+found no room (`proximity`) is made anew without that. Nothing is charged to any budget. Pure.
 """
 
 from datetime import datetime, timedelta
@@ -54,6 +55,7 @@ def release(draft: Draft) -> bool:
     group = _waiting(draft)
     if not group:
         status.gang = None
+        proximity.settle(draft)
         return False
     gang = status.gang
     if gang is not None and gang.not_before is not None:
@@ -61,7 +63,7 @@ def release(draft: Draft) -> bool:
             return False
         _try_again(draft, gang)
     holders = [pod for member in group if (pod := _current(draft, member)) is not None and _holds(pod)]
-    if not spec.scheduling.gang or not holders:
+    if not spec.scheduling.gang or not (holders or proximity.has_tried(draft)):
         return False
     seekers = {
         member: since for member in group if (since := _seeks_since(draft, member, holders)) is not None
@@ -74,6 +76,7 @@ def release(draft: Draft) -> bool:
     _release(draft, group, late=late, holders=len(holders))
     if membership.trains(draft):
         return False
+    proximity.turn_elsewhere(draft, holders)
     membership.disband(draft, membership.REQUEUED)
     return True
 
@@ -126,9 +129,12 @@ def _release(draft: Draft, group: frozenset[MemberId], *, late: MemberId, holder
     for member in group:
         for pod in draft.observed.pods.get(member, ()):
             draft.delete(pod, grace=GRACE)
+    given = (
+        f"{holders} members give their nodes back" if holders else "domains that had no room are open again"
+    )
     draft.event(
         "GangTimeout",
-        f"{message}; {holders} members give their nodes back, and all are created again in {delay:.1f} s",
+        f"{message}; {given}, and all are created again in {delay:.1f} s",
         warning=True,
     )
 

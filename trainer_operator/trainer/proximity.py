@@ -5,12 +5,13 @@
 
 The labels are kept until the Trainer is suspended, so a replacement goes where its gang is, whatever nodes and
 configuration say by then (GP6). The scheduler places the first pod of a placement anywhere, and the others beside it.
+It does not look first whether all have room there; so a gang that gives its nodes back tries another domain next.
 
 A pod that is stuck on a lost node counts for the scheduler as well. So when none that has a node is left alive, a new
 placement begins: else the loss of a whole rack would bind its successors to the rack that is lost. Pure.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trainer_operator.api import names
@@ -27,7 +28,8 @@ CONFLICT = "TopologyConflict"
 RETRY = 5.0
 """Seconds after which nodes and configuration are looked at again: neither wakes a Trainer that has no pods."""
 WEIGHT = 100
-"""Of the preferred level: it outweighs what the scheduler prefers by itself."""
+"""Of the preferred level; the most that there is, and weighed against what else the scheduler prefers."""
+MOST_TRIED = 64
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -42,6 +44,12 @@ def must_resolve(trainer: Trainer) -> bool:
     """Whether it starts, so that the levels of its policy are looked up."""
     starts = trainer.status.start_time is None and not trainer.spec.suspend
     return starts and policy_of(trainer) is not None
+
+
+def awaited_label(trainer: Trainer) -> str:
+    """Return the label whose value members must share that still wait for each other; empty where nobody does."""
+    allocation, waits = trainer.status.allocation, trainer.status.membership.phase == membership.PREPARING
+    return (allocation.required_label or "") if allocation is not None and waits else ""
 
 
 def problem(draft: Draft) -> tuple[str, str] | None:
@@ -80,6 +88,32 @@ def renew(draft: Draft) -> None:
             draft.records.move_on(member)  # it waits for room beside them
 
 
+def turn_elsewhere(draft: Draft, holders: Iterable[PodView]) -> None:
+    """Keep the next try away from the domain in which some found a node and others did not.
+
+    Once nothing is left to try, every domain is open again.
+    """
+    allocation = draft.status.allocation
+    if allocation is None or not allocation.required_label:
+        return
+    domains = draft.observed.domains
+    here = {domains[pod.node] for pod in holders if pod.node in domains}
+    tried = (*allocation.tried, *sorted(here - set(allocation.tried)))[-MOST_TRIED:]
+    is_left = bool(here) and not set(domains.values()) <= set(tried)
+    _try_but(draft, allocation, tried if is_left else ())
+
+
+def has_tried(draft: Draft) -> bool:
+    """Whether new pods keep away from domains that had no room."""
+    return draft.status.allocation is not None and bool(draft.status.allocation.tried)
+
+
+def settle(draft: Draft) -> None:
+    """Open every domain again: all members have found one."""
+    if draft.status.allocation is not None:
+        _try_but(draft, draft.status.allocation, ())
+
+
 def placement_label(trainer: Trainer, allocation: AllocationStatus | None) -> str:
     """Return the value of the label that pods of one placement share; empty without a policy.
 
@@ -101,12 +135,35 @@ def near_members(trainer: Trainer, affinity: Mapping[str, Any] | None) -> Mappin
     }
     pods = dict((affinity or {}).get("podAffinity") or {})
     if allocation.required_label:
+        affinity = _elsewhere(affinity, allocation.required_label, allocation.tried)
         term = {"topologyKey": allocation.required_label, "labelSelector": selector}
         pods[REQUIRED] = [*pods.get(REQUIRED, ()), term]
     if allocation.preferred_label:
         term = {"topologyKey": allocation.preferred_label, "labelSelector": selector}
         pods[PREFERRED] = [*pods.get(PREFERRED, ()), {"weight": WEIGHT, "podAffinityTerm": term}]
     return {**(affinity or {}), "podAffinity": pods}
+
+
+def _elsewhere(
+    affinity: Mapping[str, Any] | None, label: str, tried: tuple[str, ...]
+) -> Mapping[str, Any] | None:
+    """Add to an affinity that no domain is used that was tried; every alternative of the user's gets the condition."""
+    if not tried:
+        return affinity
+    condition = {"key": label, "operator": "NotIn", "values": list(tried)}
+    nodes = dict((affinity or {}).get("nodeAffinity") or {})
+    terms = (nodes.get(REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
+    nodes[REQUIRED] = {
+        "nodeSelectorTerms": [
+            {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), condition]} for term in terms
+        ]
+    }
+    return {**(affinity or {}), "nodeAffinity": nodes}
+
+
+def _try_but(draft: Draft, allocation: AllocationStatus, tried: tuple[str, ...]) -> None:
+    if allocation.tried != tried:
+        draft.status.allocation = allocation.model_copy(update={"tried": tried})
 
 
 def _binds(pod: PodView, placement: str) -> bool:

@@ -35,7 +35,7 @@ from trainer_operator.trainer.news import is_news
 from trainer_operator.trainer.observe import checkpoint_view, pods_by_member
 from trainer_operator.trainer.phase import is_terminal
 from trainer_operator.trainer.podgroups import PodGroups
-from trainer_operator.trainer.proximity import must_resolve
+from trainer_operator.trainer.proximity import awaited_label, must_resolve
 from trainer_operator.trainer.ranges import parse_members
 from trainer_operator.trainer.surroundings import Cache, Surroundings
 from trainer_operator.trainer.views import Observed, Settings
@@ -171,6 +171,7 @@ class TrainerReconciler:
             entry_points=self._entry_points(trainer),
             levels=levels,
             node_labels=self._surroundings.node_labels() if must_resolve(trainer) else frozenset(),
+            domains=self._surroundings.domains(label) if (label := awaited_label(trainer)) else {},
             now=self._clock.utcnow(),
             heartbeat=self._members.heartbeat,
             led_for=self._clock.monotonic() - self._led_since(),

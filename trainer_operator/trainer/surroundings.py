@@ -68,6 +68,10 @@ class Surroundings:
         """Return the labels that nodes have."""
         return frozenset(label for node in self._nodes.list() for label in node.labels)
 
+    def domains(self, label: str) -> dict[str, str]:
+        """Return the value of a label of every node that has it."""
+        return {node.name: node.labels[label] for node in self._nodes.list() if label in node.labels}
+
     def claims(self, uid: str) -> tuple[ClaimView, ...]:
         """Return the claims that a Trainer owns."""
         found = (claim_view(claim) for claim in self._claims.by_index(OWNER_UID, uid))

@@ -164,6 +164,8 @@ class Observed:
     """The levels of topology, or why their configuration cannot be read."""
     node_labels: frozenset[str] = frozenset()
     """The labels that nodes have, for a Trainer that starts with a topologyPolicy."""
+    domains: Mapping[str, str] = field(default_factory=dict)
+    """The domain of each node, while members wait for each other that must share one."""
     pod_group: PodGroupView | None = None
     pod_groups_fault: str = ""
     """Why the kind of PodGroup that its scheduler knows cannot be used, if it cannot."""

@@ -3,14 +3,14 @@
 import pytest
 
 from simulation.cluster import Cluster, trainer
-from simulation.views import OTHER, WORKER, active, observed, pod, with_spec, with_status
+from simulation.views import OTHER, WORKER, active, agent, observed, pod, with_spec, with_status
 from trainer_operator.api.affinity import Affinity
 from trainer_operator.api.names import PLACEMENT_LABEL
 from trainer_operator.api.status import AllocationStatus, MembershipPhase, Phase
 from trainer_operator.api.topology import Roles, RoleSettings
 from trainer_operator.api.trainer import Scheduling, TopologyPolicy
 from trainer_operator.trainer.decide import decide
-from trainer_operator.trainer.draft import CreatePod, DeletePod
+from trainer_operator.trainer.draft import CreatePod, DeletePod, EmitEvent
 from trainer_operator.trainer.levels import BUILT_IN, Level
 from trainer_operator.trainer.pods import pod_manifest
 from trainer_operator.trainer.records import Records
@@ -240,6 +240,82 @@ def test_pods_of_an_older_placement_bind_nobody_so_nothing_is_made_anew_again():
     decision = gang_of(*waiting, stuck(WORKER), stuck(OTHER), moved=(WORKER, OTHER), placement=4)
     assert decision.status.allocation.placement == 4
     assert created(decision) == set()
+
+
+# -- a domain without room
+
+
+DOMAINS = {"node-worker-0": "a", "node-worker-1": "a", "n2": "b", "n3": "c"}
+
+
+def timed_out(*placed, tried=(), domains=DOMAINS, required=RACK):
+    """Decide for two workers that waited for too long; those that are `placed` have a node."""
+    status = active("", world=0)
+    status.membership.phase = MembershipPhase.PREPARING
+    status.allocation = AllocationStatus(required_label=required, placement=0, tried=tried)
+    late = {"phase": "Pending", "node": "", "created": "2025-12-31T23:00:00Z"}
+    pods = [(each, pod(each, **({} if each in placed else late))) for each in (WORKER, OTHER)]
+    return decide(observed(of=with_status(near("rack"), status), pods=pods, domains=domains))
+
+
+def test_the_next_try_keeps_away_from_the_domain_that_had_no_room():
+    """SC10, GS2: the scheduler would choose the same one again."""
+    decision = timed_out(WORKER)
+    assert decision.status.allocation.tried == ("a",)
+    condition = {"key": RACK, "operator": "NotIn", "values": ["a"]}
+    again = with_status(near("rack"), decision.status)
+    made = affinity(again)
+    assert made["nodeAffinity"] == {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [condition]}]}}
+    assert made["podAffinity"] == {REQUIRED: [term(RACK)]}
+
+
+def test_each_of_a_users_alternatives_keeps_away_from_it():
+    """TN1."""
+    gpu, cpu = ({"matchExpressions": [{"key": key, "operator": "Exists"}]} for key in ("gpu", "cpu"))
+    theirs = Affinity.read({"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [gpu, cpu]}}})
+    again = with_status(near("rack"), timed_out(WORKER).status)
+    roles = Roles(worker=RoleSettings(affinity=theirs))
+    again = with_spec(again, topology=again.spec.topology.model_copy(update={"roles": roles}))
+    terms = affinity(again)["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    assert [[each["key"] for each in one["matchExpressions"]] for one in terms] == [
+        ["gpu", RACK],
+        ["cpu", RACK],
+    ]
+
+
+def test_domains_are_tried_one_after_another_until_none_is_left():
+    """SC08: then every one is open again, for a gang elsewhere may have ended."""
+    assert timed_out(WORKER, tried=("b",)).status.allocation.tried == ("b", "a")
+    assert timed_out(WORKER, tried=("b", "c")).status.allocation.tried == ()
+
+
+def test_a_gang_that_finds_nothing_beside_what_it_tried_has_all_domains_open_again():
+    """GS4: those that are left may be of no use to it, and it would wait there for ever."""
+    decision = timed_out(tried=("a",))
+    assert decision.status.allocation.tried == ()
+    assert {action.name for action in decision.actions if isinstance(action, DeletePod)} == {
+        "t-worker-0",
+        "t-worker-1",
+    }
+    (event,) = [action for action in decision.actions if isinstance(action, EmitEvent)]
+    assert "domains that had no room are open again" in event.message
+    assert timed_out().status.gang is None, "its pods tell an autoscaler that nodes are missing"
+
+
+def test_without_a_required_level_no_domain_is_tried():
+    """GS2: a preferred one binds nobody."""
+    assert timed_out(WORKER, required=None).status.allocation.tried == ()
+
+
+def test_what_was_tried_is_forgotten_once_all_train():
+    """TR17: a replacement has room beside the others, or none."""
+    status = active("worker:0-1", world=2)
+    status.allocation = AllocationStatus(required_label=RACK, placement=0, tried=("a",))
+    pods = [(each, pod(each)) for each in (WORKER, OTHER)]
+    decision = decide(
+        observed(of=with_status(near("rack"), status), pods=pods, agents=[agent(), agent(OTHER)])
+    )
+    assert decision.status.allocation.tried == ()
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
