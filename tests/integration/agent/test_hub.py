@@ -183,8 +183,9 @@ def test_a_connection_that_is_cut_goes_on_where_it_ended(pod, hub):
 def test_a_hub_that_falls_silent_is_asked_anew(pod, hub):
     """EC9: as long as something comes, a slow hub is waited for."""
     hub.fault("model.safetensors", Stall(1000))
-    assert pod.fetch(timeout=1.0) == 0
-    assert [each.range for each in hub.asked if each.host == "storage"][:2] == ["", "bytes=1000-"]
+    assert pod.fetch(timeout=2.0) == 0
+    assert pod.there()["model.safetensors"] == MODEL
+    assert "bytes=1000-" in [each.range for each in hub.asked if each.host == "storage"]
 
 
 def test_a_host_that_ignores_ranges_is_read_from_the_start(pod, hub):

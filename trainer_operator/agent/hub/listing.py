@@ -26,7 +26,7 @@ MAX_PAGE_BYTES = 16 << 20
 _COMMIT = re.compile(r"^[0-9a-f]{40}\Z")
 _SHA256 = re.compile(r"^[0-9a-f]{64}\Z")
 _NEXT = re.compile(r'<([^>]+)>\s*;\s*rel="next"')
-_CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\\\ud800-\udfff]")
 _TOLD = 8
 
 
@@ -73,7 +73,7 @@ def tree(hub: Hub, repo: str, commit: str) -> Dict[str, RepoFile]:
         if not isinstance(entries, list):
             raise BadAnswer("%s lists the files of %s as something else than a list" % (hub.host, repo))
         for entry in entries:
-            file = _file(entry)
+            file = file_of(entry)
             if file is not None:
                 found[file.path] = file
         if not following:
@@ -121,7 +121,7 @@ def _expected(found: Mapping[str, RepoFile], path: str, sha256: str, *, place: s
     return RepoFile(file.path, file.size, sha256 or file.sha256, file.blob)
 
 
-def _file(entry: Any) -> Optional[RepoFile]:
+def file_of(entry: Any) -> Optional[RepoFile]:
     """Return a file of the listing; None for folders, and for names that could leave the folder."""
     if not isinstance(entry, dict) or entry.get("type") != "file":
         return None
