@@ -1,13 +1,14 @@
 """Weights: one commit for all members, and what the condition says of their files."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
-from simulation.cluster import Cluster, rescale, trainer
+from simulation.cluster import START, Cluster, rescale, trainer
 from simulation.views import OTHER, SERVER, WORKER, observed, pod, with_spec, with_status
 from trainer_operator.api.profile import RetryPolicy
-from trainer_operator.api.status import Phase, WeightsStatus
+from trainer_operator.api.status import Phase, TrainerStatus, WeightsStatus
 from trainer_operator.api.trainer import Scheduling, Weights
 from trainer_operator.trainer.decide import decide
 from trainer_operator.trainer.podgroup import VOLCANO, group_spec
@@ -236,7 +237,8 @@ def running_with(of):
 
 def test_members_that_wait_for_the_pin_are_no_reason_to_give_nodes_back():
     """GS2: it is not the scheduler that they wait for."""
-    of = with_spec(with_weights(), pending_timeout_seconds=5)
+    waiting = TrainerStatus(start_time=START - timedelta(hours=1))
+    of = with_status(with_spec(with_weights(), pending_timeout_seconds=5), waiting)
     start = [(WORKER, pod(phase="Pending", created="2025-12-31T23:00:00Z"))]
     after = decide(observed(of=of, pods=start))
     assert after.status.gang is None
