@@ -1,5 +1,6 @@
 """Weights from a hub over real connections. The hub and its storage are a double, and misbehave as real ones did."""
 
+import shutil
 import ssl
 import threading
 
@@ -405,6 +406,17 @@ def test_members_that_share_a_volume_fetch_each_file_once(pod, hub):
     assert codes == [0, 0, 0]
     assert len(hub.paths("storage")) == 1
     assert pod.there()["model.safetensors"] == MODEL
+
+
+def test_a_volume_that_cannot_be_locked_or_written_is_enough_if_the_files_are_there(pod):
+    """HF3: one that is mounted read only, say; here a file is where the folder of parts and the lock would be."""
+    assert pod.fetch() == 0
+    shutil.rmtree(pod.mount / OWN)
+    (pod.mount / OWN).write_text("")
+    assert pod.fetch() == 0
+    (pod.mount / "config.json").unlink()
+    assert pod.fetch() == 65
+    assert pod.told.startswith("CannotWrite: config.json cannot be written to ")
 
 
 def test_a_file_of_no_bytes_is_a_file(pod, hub):

@@ -96,7 +96,8 @@ class Fetcher:
         while True:
             have = os.path.getsize(path)
             if have >= file.size:
-                return self._folder.fault(file, path)
+                with self._folder.writing(file):
+                    return self._folder.fault(file, path)
             if have > most:
                 patience.progressed()  # a hub that always begins anew gets no further, so its bytes do not count
                 most = have

@@ -1,8 +1,10 @@
 """Files in the folder of the weights: whole and right, or absent; a part of one lies beside them until it is (HF3).
 
-<mountPath>/model.safetensors
-<mountPath>/.trainer-weights/lock               one member at a time fetches into a volume that several share
-<mountPath>/.trainer-weights/<what>.<pod>.part  goes on where it ended, also in the next pod of the member
+    <mountPath>/model.safetensors
+    <mountPath>/.trainer-weights/lock               one member at a time fetches into a volume that several share
+    <mountPath>/.trainer-weights/<what>.<pod>.part  goes on where it ended, also in the next pod of the member
+
+A part is named by what it shall become, and by the member, so that a volume without locks can be shared, too.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import fcntl
 import hashlib
 import os
 import socket
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Callable, Iterator
 
 from trainer_operator.agent.hub.errors import CannotWrite
@@ -84,22 +86,18 @@ class Folder:
 
     @contextmanager
     def alone(self, say: Callable[[str], object]) -> Iterator[None]:
-        """Wait until no other member fetches into this volume.
-
-        A volume that cannot lock, or is read only, goes without: parts have a name per member, so nothing breaks.
-        """
-        try:
-            os.makedirs(os.path.join(self.root, OWN), exist_ok=True)
-            lock = open(os.path.join(self.root, OWN, "lock"), "ab")  # noqa: SIM115 - closed below
-        except OSError:
-            yield
-            return
-        with lock:
+        """Wait until no other member fetches into this volume; one that cannot be locked goes without."""
+        with ExitStack() as held:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                say("another member fetches into %s; it is waited for" % self.root)
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            except OSError:
-                say("%s does not support locks; it is fetched into all the same" % self.root)
+                os.makedirs(os.path.join(self.root, OWN), exist_ok=True)
+                lock = held.enter_context(open(os.path.join(self.root, OWN, "lock"), "ab"))
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    say("another member fetches into %s; it is waited for" % self.root)
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+            except OSError as error:
+                say(
+                    "%s cannot be locked, and is used all the same: %s" % (self.root, error.strerror or error)
+                )
             yield
