@@ -149,6 +149,13 @@ def claims(found: Document) -> list[Ratio]:
             "stock-tuned",
             at_most=0.1,
         )
+    for name in (name for name in names if name.startswith("scale-")):
+        compare(
+            "time from a restart to a new job's pod against tuned training-operator",
+            name,
+            "works",
+            "stock-tuned",
+        )
     full = figures(found, "resume", "ours", "full_seconds")
     if incremental := figures(found, "resume", "ours", "incremental_seconds"):
         times = statistics.median(full) / statistics.median(incremental)

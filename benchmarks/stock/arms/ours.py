@@ -7,6 +7,7 @@ Running for Kubernetes, and for the operator they are members that have not repo
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,8 @@ from trainer_operator.devcluster.process import Process
 
 __all__ = ["Clamped", "Ours", "trainer"]
 
+_NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
+"""Where it is set, no start but the first one of an installed operator is measured: it would compile itself each time."""
 _ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -85,6 +88,7 @@ class Ours:
                 *self.flags,
             ],
             log=cluster.folder / "logs" / "operator.log",
+            environ={name: value for name, value in os.environ.items() if name != _NO_BYTECODE},
             directory=cluster.folder,
         )
 
