@@ -1,10 +1,11 @@
 """Commit, abort, pin and collection of checkpoints in one model (DE, GC).
 
-C1 = {X, Y} is committed, and C2 = {X of C1}. Two attempts follow: A = {X, Y} builds on C2, B = {Z} or {X} on C2 or A. Leaders
-write the objects, one compare-and-swap at a time, whenever they see the reason; which leader makes no difference. What
-a leader ordered is carried out at any time later, or never. Two collections are under way at a time, and may stop after
-any call and forget what they knew: the first reads and deletes one thing after the other, the second learns who lives at
-one instant. The writers of the attempts need no leader once they were told, and do not hear of an abort.
+C1 = {X, Y} is committed, and C2 = {X of C1}. Two attempts follow: A = {X, Y} builds on C2, B = {Z} on C2 or A; or else
+A = {Z} on C2, B = {X} on C2. Leaders write the objects, one compare-and-swap at a time, whenever they see the reason;
+which leader makes no difference. What a leader ordered is carried out at any time later, or never. Two collections are
+under way at a time, and may stop after any call and forget what they knew: the first reads and deletes one thing after
+the other, the second learns who lives at one instant. The writers of the attempts need no leader once they were told,
+and do not hear of an abort.
 
 The steps bear the names of the functions that they stand for. What is one call to the API server or to the store is
 one step. What can wait without learning anything new is not held up in a state of its own: a delayed abort is an abort
@@ -62,6 +63,8 @@ class State(NamedTuple):
     writers: tuple[int, ...]
     orders: int
     """Attempts whose commit was ordered and has not been tried yet, as bits."""
+    named: int
+    """Checkpoints that somebody is about to mark, having read that nobody pins them, as bits."""
     decisions: tuple[int, ...]
     tombstones: int
     indexes: int
@@ -75,6 +78,7 @@ START = State(
     bases=(C1, C1, C1, C1),
     writers=(ACKED, ACKED, UNTOLD, UNTOLD),
     orders=0,
+    named=0,
     decisions=(COMMIT, COMMIT, NONE, NONE),
     tombstones=0,
     indexes=1 << C1 | 1 << C2,
@@ -167,7 +171,7 @@ class Checkpoints:
                 yield f"a user deletes object {name}", state._replace(objects=_set(objects, ckpt, DELETED))
         for ckpt in range(3):
             buried = state.tombstones >> ckpt & 1
-            if objects[ckpt] == MARKED and not buried:
+            if objects[ckpt] == MARKED and not buried and state.decisions[ckpt]:
                 yield f"bury({NAMES[ckpt]})", state._replace(tombstones=state.tombstones | 1 << ckpt)
             elif objects[ckpt] == MARKED and not state.indexes >> ckpt & 1:
                 ended = state._replace(objects=_set(objects, ckpt, COLLECTED))
@@ -181,18 +185,35 @@ class Checkpoints:
                 if waited >> ckpt & 1 and over:
                     dropped = _set(state.pins, base, waited & ~(1 << ckpt))
                     yield f"still_pinned({NAMES[base]}) drops {NAMES[ckpt]}", state._replace(pins=dropped)
-        for ckpt in self._retirable(state):
-            yield f"mark({NAMES[ckpt]})", state._replace(objects=_set(objects, ckpt, MARKED))
+        yield from self._marks(state)
+
+    def _marks(self, state: State) -> Iterator[Step]:
+        """Mark what `to_retire` names: in one step by compare-and-swap, else some time after it was read."""
+        retirable = list(self._retirable(state))
+        if self._rules.mark_is_cas:
+            for ckpt in retirable:
+                yield f"mark({NAMES[ckpt]})", state._replace(objects=_set(state.objects, ckpt, MARKED))
+            return
+        for ckpt in range(3):
+            bit = 1 << ckpt
+            if ckpt in retirable and not state.named & bit:
+                yield f"to_retire names {NAMES[ckpt]}", state._replace(named=state.named | bit)
+            if state.named & bit and state.objects[ckpt] == COMMITTED:
+                marked = state._replace(objects=_set(state.objects, ckpt, MARKED))
+                yield f"mark({NAMES[ckpt]})", marked._replace(named=state.named & ~bit)
 
     def _stage(self, state: State, ckpt: int) -> Iterator[Step]:
-        """Pin the newest, then stage on what is pinned; in between another one may become the newest."""
-        newest, name = _newest(state), NAMES[ckpt]
+        """Pin the newest, then stage on what is pinned; in between another one may become the newest.
+
+        Both are compare-and-swaps, so what is pinned is Committed then, even if it is not the newest any more.
+        """
+        chosen, name = C2 if self._rules.behind and ckpt == B else _newest(state), NAMES[ckpt]
         never = self._rules.pin is Pin.NEVER
-        if not never and not state.pins[newest] >> ckpt & 1:
-            pinned = _set(state.pins, newest, state.pins[newest] | 1 << ckpt)
-            yield f"pin_base({name}, {NAMES[newest]})", state._replace(pins=pinned)
+        if not never and not state.pins[chosen] >> ckpt & 1 and state.objects[chosen] == COMMITTED:
+            pinned = _set(state.pins, chosen, state.pins[chosen] | 1 << ckpt)
+            yield f"pin_base({name}, {NAMES[chosen]})", state._replace(pins=pinned)
         for base in (C2, A):
-            if state.pins[base] >> ckpt & 1 or (never and base == newest):
+            if state.pins[base] >> ckpt & 1 or (never and base == chosen):
                 staged = state._replace(objects=_set(state.objects, ckpt, STAGING))
                 staged = staged._replace(bases=_set(state.bases, ckpt, base))
                 yield f"apply({name}, Staging) on {NAMES[base]}", staged
@@ -202,7 +223,7 @@ class Checkpoints:
         for ckpt in ATTEMPTS:
             name, bit, undecided = NAMES[ckpt], 1 << ckpt, not state.decisions[ckpt]
             waits = state.objects[ckpt] == STAGING and undecided and state.writers[ckpt] == ACKED
-            if waits and not state.orders & bit and self._is_pinned(state, ckpt):
+            if waits and state.indexes & bit and not state.orders & bit and self._is_pinned(state, ckpt):
                 yield f"commit({name}) is ordered", state._replace(orders=state.orders | bit)
             if state.orders & bit and undecided:
                 committed = state._replace(decisions=_set(state.decisions, ckpt, COMMIT))
@@ -214,38 +235,30 @@ class Checkpoints:
         return state._replace(decisions=_set(state.decisions, ckpt, ABORT))
 
     def _janitors(self, state: State) -> Iterator[Step]:
-        """Sweep of aborted attempts (CS4), and purge of records (DE4)."""
+        """Sweep of aborted attempts (CS4, PB5), and purge of records (DE4), whatever the objects say."""
         for ckpt in ATTEMPTS:
-            if state.decisions[ckpt] == ABORT and state.objects[ckpt] in (ABORTED, DELETED):
-                swept = state._replace(
-                    chunks=state.chunks & ~self._own(ckpt), indexes=state.indexes & ~(1 << ckpt)
-                )
+            if state.decisions[ckpt] == ABORT:
+                bit = 1 << ckpt
+                swept = state._replace(tombstones=state.tombstones | bit, indexes=state.indexes & ~bit)
+                swept = swept._replace(chunks=state.chunks & ~self._own(ckpt))
                 if not self._rules.sweep_keeps_decision:
                     swept = swept._replace(decisions=_set(state.decisions, ckpt, NONE))
-                yield f"sweep({NAMES[ckpt]})", swept
+                yield f"collect({NAMES[ckpt]}) sweeps", swept
         if self._rules.purge is Purge.NEVER:
             return
         for ckpt in range(4):
             if self._is_purgeable(state, ckpt):
-                first = self._rules.purge is Purge.TOMBSTONE_FIRST
-                buried = state.tombstones >> ckpt & 1
-                if buried and (first or not state.decisions[ckpt]):
-                    yield (
-                        f"purge({NAMES[ckpt]}) deletes GC",
-                        state._replace(tombstones=state.tombstones & ~(1 << ckpt)),
-                    )
-                elif state.decisions[ckpt]:
-                    yield (
-                        f"purge({NAMES[ckpt]}) deletes DECISION",
-                        state._replace(decisions=_set(state.decisions, ckpt, NONE)),
-                    )
+                if self._rules.purge is Purge.TOMBSTONE_FIRST or not state.decisions[ckpt]:
+                    bare = state._replace(tombstones=state.tombstones & ~(1 << ckpt))
+                    yield f"purge({NAMES[ckpt]}) deletes GC", bare
+                else:
+                    bare = state._replace(decisions=_set(state.decisions, ckpt, NONE))
+                    yield f"purge({NAMES[ckpt]}) deletes DECISION", bare
 
     def _is_purgeable(self, state: State, ckpt: int) -> bool:
         purge = self._rules.purge
-        ended = state.objects[ckpt] in (COLLECTED, ABORTED) or (
-            state.objects[ckpt] == DELETED and state.decisions[ckpt] == ABORT
-        )
-        if not ended or (state.chunks & OWNED[ckpt] and purge is not Purge.WITH_DATA):
+        left = state.chunks & OWNED[ckpt] or state.indexes >> ckpt & 1
+        if not state.tombstones >> ckpt & 1 or (left and purge is not Purge.WITH_DATA):
             return False
         held_up = state.orders >> ckpt & 1 or any(hand.at and hand.ckpt == ckpt for hand in state.hands)
         return purge is Purge.AT_ONCE or not held_up
@@ -258,6 +271,9 @@ class Checkpoints:
             name = NAMES[ckpt]
             if state.objects[ckpt] == MARKED and state.tombstones >> ckpt & 1:
                 yield f"{tag} collect({name}) lists", self._list(state, which, ckpt)
+        if self._rules.looks_first and not which:
+            for ckpt in self._retirable(state):
+                yield f"{tag} lists {NAMES[ckpt]}", self._list(state, which, ckpt)
 
     def _retirable(self, state: State) -> Iterator[int]:
         """Yield what `to_retire` may name: committed, not the newest, not pinned (GC1)."""
@@ -386,6 +402,8 @@ class Checkpoints:
     def _delete(self, state: State, which: int, hand: Hand) -> Iterator[Step]:
         """Delete the doomed, one at a time, then the index and the other records but DECISION and GC."""
         ckpt, name = hand.ckpt, NAMES[hand.ckpt]
+        if self._rules.looks_first and not state.tombstones >> ckpt & 1:
+            return  # it is marked and buried first
         if hand.doomed:
             bit = hand.doomed & -hand.doomed
             fewer = state._replace(chunks=state.chunks & ~bit)
@@ -420,7 +438,9 @@ class Checkpoints:
         if ckpt == C2:
             return X1
         if ckpt == B:
-            return X1 if self._rules.all_share else 0
+            return X1 if self._rules.behind else 0
+        if self._rules.behind:
+            return 0
         return X1 | (YA if self._rules.own_keys else Y1)
 
 

@@ -53,9 +53,14 @@ class Rules:
     """An undecided attempt whose base does not live is aborted before anything is deleted."""
     sweep_keeps_decision: bool = True
     collection_keeps_records: bool = True
+    mark_is_cas: bool = True
+    """A checkpoint is marked only if nobody pinned it since it was read."""
+    looks_first: bool = False
+    """Who lives is read before the mark and not after it."""
     objects_vanish: bool = False
     """People delete objects of attempts that are under way."""
     overlap: bool = False
     """The second attempt does not wait for the end of the first."""
-    all_share: bool = False
-    """The second attempt refers to what is shared, too; else to nothing of others."""
+    behind: bool = False
+    """The second attempt refers to what is shared, and its base is C2 although that is the newest no more, as a cache
+    that is behind may have a leader choose; the first attempt refers to nothing of others then."""

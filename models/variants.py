@@ -25,6 +25,7 @@ OURS = (
     Variant(
         "our rules, people delete objects of attempts", Rules(objects_vanish=True), is_safe=True, is_wide=True
     ),
+    Variant("our rules, a cache is behind", Rules(behind=True), is_safe=True),
 )
 # Where an undecided attempt on a lost base is aborted by the collection, too, no other weakness of the pins shows:
 # each is weakened without that.
@@ -40,6 +41,10 @@ WEAKENED = (
         Rules(objects_vanish=True, settles_orphans=False),
         is_wide=True,
     ),
+    Variant(
+        "marked though it was pinned meanwhile", Rules(mark_is_cas=False, behind=True, settles_orphans=False)
+    ),
+    Variant("who lives read before the mark", Rules(looks_first=True, behind=True)),
     Variant("one look at who lives", Rules(look=Look.ONCE)),
     Variant("an index that is gone is passed over", Rules(looks_again=False)),
     Variant("who lives taken from the objects", Rules(look=Look.FROM_OBJECTS)),

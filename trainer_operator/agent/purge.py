@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional
 
-from trainer_operator.agent import collection, store
-from trainer_operator.agent.backends import Home, NotFound
+from trainer_operator.agent import census, collection, store
+from trainer_operator.agent.backends import Home
+from trainer_operator.agent.census import Census
 from trainer_operator.agent.records import Malformed
 from trainer_operator.agent.store import CheckpointDir
 
@@ -17,7 +18,7 @@ from trainer_operator.agent.store import CheckpointDir
 def purge(home: Home) -> Dict[str, Any]:
     """Abort what is undecided, delete the data of all, and return how many objects went and which ids were left.
 
-    Guarantees: repeatable from any point; left are ids that have no INTENT or a DECISION that cannot be read, since
+    Guarantees: repeatable from any point; left are ids whose INTENT is absent or whose DECISION cannot be read, since
     they are not ours or of a newer version (GC7), and what such a one may refer to.
     Raises: StoreError when the store does not answer.
     """
@@ -32,31 +33,32 @@ def purge(home: Home) -> Dict[str, Any]:
     for where in mine:
         store.bury(where)
     deleted = 0
-    alive = _living(home)
+    known = _census(home)
     for where in mine:
         try:
-            deleted += collection.collect(where, alive=alive)
+            deleted += collection.collect(where, known=known).objects
         except Malformed:
             left.append(where.ckpt)
     return {"deleted": deleted, "left": sorted(left)[:64]}
 
 
-def _living(home: Home) -> Optional[collection.Living]:
+def _census(home: Home) -> Optional[Census]:
     """Look once for all of them, since no one is committed any more; None where a collection has to look and refuse."""
     try:
-        return collection.living(home)
+        return census.take(home)
     except Malformed:
         return None
 
 
 def _is_decided(where: CheckpointDir) -> bool:
-    """Whether it has a DECISION, which an attempt that was begun gets now (PB5)."""
+    """Whether it has a DECISION, which an attempt that was begun gets now (PB5), or only its tombstone is left."""
     try:
-        if store.read_decision(where) is not None:
+        if store.read_decision(where) is not None or store.is_collected(where):
             return True
-        where.store.get_range(where.record("INTENT"), start=0, length=1)
-    except (Malformed, NotFound):
+    except Malformed:
         return False
-    step, epoch = store.step_of(where.ckpt), int(where.ckpt.split("-")[1][1:])
-    store.decide_abort(where, step=step, epoch=epoch, reason="TrainerDeleted", nonce="%s-purge" % where.ckpt)
+    intent = store.read_intent(where)
+    if intent is None:
+        return False
+    store.abandon(where, reason="TrainerDeleted", begun=census.begun(intent))
     return True

@@ -7,7 +7,7 @@
       shards/<s>/r<k>.idx          index of copy k of shard s (module index)
       acks/<s>.r<k>                this copy is durable; names the hash of its index
       DECISION                     commit or abort; the first one wins, for ever
-      GC                           tombstone
+      GC                           tombstone: when it was ordered
 
 Every record is created once and never changed, so a crash between any two calls leaves a record that is whole or
 absent, and two deciders get one outcome (DE1). How a store creates: package `backends`.
@@ -45,6 +45,7 @@ MAX_RECORD_BYTES = 4 * 1024 * 1024
 MAX_INDEX_BYTES = 64 * 1024 * 1024
 _DIFFERING_TOLD = 16
 _BLOCK = 4 * 1024 * 1024
+_TOMBSTONE_BYTES = 4096
 _ID = re.compile(r"^(\d{12})-e(\d{1,10})-[0-9a-f]{4}\Z")
 _ACK_NAME = re.compile(r"^(\d{1,6})\.r(\d{1,3})\Z")
 _SHA256 = re.compile(r"^[0-9a-f]{64}\Z")
@@ -103,6 +104,8 @@ class Decision:
     differing: Tuple[str, ...] = ()
     timeline: int = 0
     """Timeline that it belongs to (CK6)."""
+    begun: int = 0
+    """Of an abort, when the attempt began, in seconds since 1970 by the leader's clock; 0 if that is not known."""
 
     @property
     def committed(self) -> bool:
@@ -124,6 +127,15 @@ def step_of(ckpt: str) -> int:
     if found is None:
         raise BadId("checkpoint id %r is not <step:012d>-e<epoch>-<4 hex>" % ckpt[:80])
     return int(found.group(1))
+
+
+def epoch_of(ckpt: str) -> int:
+    """Return the membership epoch that an id names.
+
+    Raises: BadId.
+    """
+    step_of(ckpt)
+    return int(ckpt.split("-")[1][1:])
 
 
 def is_sha256(text: str) -> bool:
@@ -212,6 +224,17 @@ def write_intent(where: CheckpointDir, intent: Mapping[str, Any]) -> bool:
     return _create(where.store, where.record("INTENT"), {**intent, "v": VERSION})
 
 
+def read_intent(where: CheckpointDir) -> Optional[Dict[str, Any]]:
+    """Return what is being attempted; None when that is not ours, or of a newer version (GC7).
+
+    Raises: StoreError when the store does not answer.
+    """
+    try:
+        return _load(where.store, where.record("INTENT"))
+    except (Malformed, NotFound, TooLarge):
+        return None
+
+
 def write_ack(where: CheckpointDir, shard: int, copy: int, *, ack: Ack) -> bool:
     """Create the ack of a copy. Call it only after the chunks and the index are durable (QR3, IV11)."""
     return _create(where.store, where.ack(shard, copy), {"v": VERSION, **ack.__dict__})
@@ -249,16 +272,27 @@ def read_decision(where: CheckpointDir) -> Optional[Decision]:
 
 def is_collected(where: CheckpointDir) -> bool:
     """Whether the tombstone is there."""
+    return buried_at(where) is not None
+
+
+def buried_at(where: CheckpointDir) -> Optional[int]:
+    """Return when the tombstone was ordered, 0 if it does not say so; None when there is none."""
     try:
-        where.store.get_range(where.record("GC"), start=0, length=1)
+        raw = where.store.get_range(where.record("GC"), start=0, length=_TOMBSTONE_BYTES)
     except NotFound:
-        return False
-    return True
+        return None
+    try:
+        return whole(parse_record(raw, "GC"), "at", default=0)
+    except Malformed:  # whoever wrote it, the checkpoint does not exist any more
+        return 0
 
 
-def bury(where: CheckpointDir) -> None:
-    """Write the tombstone; from then on the checkpoint does not exist (CK1)."""
-    _create(where.store, where.record("GC"), {"v": VERSION})
+def bury(where: CheckpointDir, *, at: int = 0) -> None:
+    """Write the tombstone; from then on the checkpoint does not exist (CK1).
+
+    `at`: when that was ordered, in seconds since 1970 by the leader's clock; the records may go some time after (DE4).
+    """
+    _create(where.store, where.record("GC"), {"v": VERSION, **({"at": at} if at else {})})
 
 
 def ids(home: Home) -> List[str]:
@@ -335,10 +369,20 @@ def decide_commit(
     return _decide(where, record)
 
 
-def decide_abort(where: CheckpointDir, *, step: int, epoch: int, reason: str, nonce: str) -> Decision:
+def decide_abort(
+    where: CheckpointDir, *, step: int, epoch: int, reason: str, nonce: str, begun: int = 0
+) -> Decision:
     """Abort, unless another decision came first; return the one that holds."""
     record = {"v": VERSION, "outcome": ABORT, "reason": reason, "step": step, "epoch": epoch, "nonce": nonce}
-    return _decide(where, {**record, "shards": {}, "bytes": 0})
+    told = {"begun": begun} if begun else {}
+    return _decide(where, {**record, **told, "shards": {}, "bytes": 0})
+
+
+def abandon(where: CheckpointDir, *, reason: str, begun: int = 0) -> Decision:
+    """Abort an attempt that no leader decides, unless another decision came first; return the one that holds."""
+    step, epoch = step_of(where.ckpt), epoch_of(where.ckpt)
+    nonce = "%s-%s" % (where.ckpt, reason)
+    return decide_abort(where, step=step, epoch=epoch, reason=reason, nonce=nonce, begun=begun)
 
 
 def _decide(where: CheckpointDir, record: Mapping[str, Any]) -> Decision:
@@ -472,6 +516,7 @@ def _parse_decision(raw: bytes) -> Decision:
         whole(record, "reused", default=0),
         tuple(str(name)[:1024] for name in _listed(record, "differing")),
         whole(record, "timeline", default=0),
+        whole(record, "begun", default=0),
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 from typing import Any, Dict, Mapping
 
-from trainer_operator.agent import collection, index, store
-from trainer_operator.agent.backends import Home
+from trainer_operator.agent import census, collection, index, leftovers, store
+from trainer_operator.agent.backends import Home, StoreError
 from trainer_operator.agent.inventory import inventory
 from trainer_operator.agent.purge import purge
 from trainer_operator.agent.store import CheckpointDir, Decision
@@ -54,12 +54,24 @@ def run(home: Home, args: Mapping[str, Any]) -> Dict[str, Any]:
     if expected:
         store.identify(home, expected=expected)
     if operation == "collect":
-        try:
-            return {"deleted": collection.collect(where)}
-        except store.NotDecided as error:
-            raise OperationFailed("undecided", {"ckpt": where.ckpt}) from error
+        return _collect(where, at=whole(args, "at", default=0))
     checked, bad = index.verify(where)
     return {"ok": not bad, "bytes": checked, "bad": bad[:64]}
+
+
+def _collect(where: CheckpointDir, *, at: int) -> Dict[str, Any]:
+    """Collect one checkpoint; then clear what is so old that nobody asks for it, if the order says when it was given."""
+    try:
+        done = collection.collect(where, at=at)
+    except store.NotDecided as error:
+        raise OperationFailed("undecided", {"ckpt": where.ckpt}) from error
+    value: Dict[str, Any] = {"deleted": done.objects}
+    if at:
+        try:
+            value.update(leftovers.clear(where.home, done.known or census.take(where.home), at=at).value())
+        except StoreError as error:  # the next collection tries again
+            value["uncleared"] = error.told
+    return value
 
 
 def _decide(where: CheckpointDir, args: Mapping[str, Any]) -> Dict[str, Any]:
@@ -68,7 +80,10 @@ def _decide(where: CheckpointDir, args: Mapping[str, Any]) -> Dict[str, Any]:
     step = whole(args, "step", default=store.step_of(where.ckpt))
     epoch = whole(args, "epoch", default=0)
     if outcome == store.ABORT:
-        return _value(store.decide_abort(where, step=step, epoch=epoch, reason=reason, nonce=nonce))
+        begun = whole(args, "begun", default=0)
+        return _value(
+            store.decide_abort(where, step=step, epoch=epoch, reason=reason, nonce=nonce, begun=begun)
+        )
     if outcome != store.COMMIT:
         raise BadArguments("outcome is %r; known are commit and abort" % outcome[:32])
     try:

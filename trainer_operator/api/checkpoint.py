@@ -191,6 +191,8 @@ class CheckpointStatus(ApiModel):
     """Names of the Checkpoints that are being saved with this one as base; it is not deleted meanwhile."""
     marked_at: Time | None = None
     """When it was chosen to be deleted; from then on no other one may reuse its data."""
+    swept_at: Time | None = None
+    """When what it had stored was deleted, if it was given up."""
     conditions: Conditions = ()
     """Observations, one for each type; Aborted says that it was given up."""
     observed_generation: Int64 | None = None

@@ -50,6 +50,12 @@ class Answers:
         """Whether an agent finished the collection."""
         return self._done(orders.store_id("collect", self.ckpt)) is not None
 
+    def unknown(self) -> tuple[str, ...]:
+        """Return what the agent that collected it found in the store that is not ours (GC7)."""
+        done = self._done(orders.store_id("collect", self.ckpt))
+        found = done.value.get("unknown") if done is not None and isinstance(done.value, dict) else None
+        return tuple(str(name)[:128] for name in found) if isinstance(found, list) else ()
+
     def failed_tries(self, directive: str) -> int:
         """Return how often agents failed at a store operation."""
         return len(self.errors(directive))

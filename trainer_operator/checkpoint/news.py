@@ -27,15 +27,10 @@ def announce(
 
     On the checkpoint itself: on the Trainer these would crowd out, in the event budget, what people must see.
     """
-    after, name = stored.status, stored.metadata.name
+    after, name, about = stored.status, stored.metadata.name, _about(stored)
     ending = _ending(before, after)
     if ending is not None:
         metrics.checkpoint_ended(stored.metadata.namespace or "", ending, size=after.bytes or 0)
-    about: JsonObject = {
-        "apiVersion": API_VERSION,
-        "kind": "Checkpoint",
-        "metadata": stored.metadata.dump(),
-    }
     if ending == "committed":
         text = f"checkpoint {name} of step {after.step} is committed: {after.size}, {after.copies} durable copies"
         events.event(about, type="Normal", reason="CheckpointCommitted", message=text)
@@ -49,14 +44,28 @@ def tell_differing(trainer: Trainer, stored: Checkpoint, names: Sequence[str], *
     """Say on the Trainer which tensors an audit found changed though they were taken for unchanged (FZ2)."""
     if not names:
         return
-    shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
     text = (
-        f"checkpoint {stored.metadata.name} found that {shown} had changed unnoticed, as a write through .data does: "
-        "earlier checkpoints since the last full comparison hold an older value. This one is right, and from now on "
+        f"checkpoint {stored.metadata.name} found that {_shown(names)} had changed unnoticed, "
+        "as a write through .data does: earlier checkpoints since the last full comparison hold an older value. This one is right, and from now on "
         f"{'they are' if len(names) > 1 else 'it is'} compared by content each time"
     )
     about: JsonObject = {"apiVersion": API_VERSION, "kind": "Trainer", "metadata": trainer.metadata.dump()}
     events.event(about, type="Warning", reason="TensorChangedUnnoticed", message=text[:1024])
+
+
+def tell_unknown(stored: Checkpoint, names: Sequence[str], *, events: EventSink) -> None:
+    """Say on the checkpoint that was collected what lies in the store that is not ours (GC7)."""
+    if names:
+        text = f"{_shown(names)} in the Trainer's folder of the store is not the operator's, so it stays"
+        events.event(_about(stored), type="Warning", reason="UnknownInStore", message=text[:1024])
+
+
+def _about(checkpoint: Checkpoint) -> JsonObject:
+    return {"apiVersion": API_VERSION, "kind": "Checkpoint", "metadata": checkpoint.metadata.dump()}
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
 def _ending(before: CheckpointStatus, after: CheckpointStatus) -> Ending | None:

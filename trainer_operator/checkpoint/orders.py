@@ -1,6 +1,7 @@
 """What agents are told for a checkpoint, as directives. Pure."""
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 from trainer_operator.api.checkpoint import CheckpointStatus
@@ -40,6 +41,7 @@ def save(
         "copies": replication,
         "base": status.base or "",
         "timeline": status.timeline or 0,
+        "at": _seconds(status.staging_started_at),
     }
     orders: Orders = {}
     for holder in holders:
@@ -78,12 +80,13 @@ def decide(
             "epoch": status.epoch or 0,
             "nonce": f"{ckpt}-{outcome}",
             "timeline": status.timeline or 0,
+            "begun": _seconds(status.staging_started_at),
             "storeId": store,
         },
     )
 
 
-def abort_missed(ckpt: str, *, epoch: int, store: str = "") -> Directive:
+def abort_missed(ckpt: str, status: CheckpointStatus, *, store: str = "") -> Directive:
     """Have an agent abort a target that was missed, so that nothing undecided stays in the store."""
     args = {
         "op": "decide",
@@ -93,13 +96,23 @@ def abort_missed(ckpt: str, *, epoch: int, store: str = "") -> Directive:
         "shards": 1,
         "copies": 1,
         "step": int(ckpt.split("-", maxsplit=1)[0]),
-        "epoch": epoch,
+        "epoch": status.epoch or 0,
         "nonce": f"{ckpt}-abort",
+        "begun": _seconds(status.staging_started_at),
         "storeId": store,
     }
     return Directive(store_id("abort", ckpt), "Store", args)
 
 
-def collect(ckpt: str, *, store: str = "") -> Directive:
-    """Have an agent write the tombstone and delete the data, in the store that has it (CS5, CK7)."""
-    return Directive(store_id("collect", ckpt), "Store", {"op": "collect", "ckpt": ckpt, "storeId": store})
+def collect(ckpt: str, *, at: datetime | None, store: str = "") -> Directive:
+    """Have an agent write the tombstone and delete the data, in the store that has it (CS4, CS5, CK7).
+
+    `at`: since when the checkpoint may go; by that agents judge what else is so old that it goes (DE4, PB5).
+    """
+    args = {"op": "collect", "ckpt": ckpt, "at": _seconds(at), "storeId": store}
+    return Directive(store_id("collect", ckpt), "Store", args)
+
+
+def _seconds(time: datetime | None) -> int:
+    """Return a time as records have it: since 1970, 0 if it is not known. It is the same for every leader (MG1)."""
+    return int(time.timestamp()) if time is not None else 0

@@ -14,7 +14,7 @@ from runtime.controller.reconciler import Request, Result
 from runtime.objects import ObjectKey
 from trainer_operator.api.checkpoint import Checkpoint, CheckpointState
 from trainer_operator.api.trainer import Trainer
-from trainer_operator.checkpoint.news import EventSink, announce, tell_differing
+from trainer_operator.checkpoint.news import EventSink, announce, tell_differing, tell_unknown
 from trainer_operator.checkpoint.objects import CheckpointObjects, Objects
 from trainer_operator.checkpoint.state import Move, Order, Outcome, step
 from trainer_operator.checkpoint.view import OPEN, View
@@ -25,6 +25,8 @@ from trainer_operator.topology.members import JANITOR, Directive, MemberId, Memb
 RECHECK = 1.0
 WHILE_PINNED = 10.0
 """Seconds until we look whether a restore is over; nothing else would tell us of it."""
+WHILE_UNSWEPT = 60.0
+"""The least until we look whether an agent is there to sweep what was given up."""
 
 
 class CheckpointReconciler:
@@ -92,7 +94,10 @@ class CheckpointReconciler:
         working = checkpoint.status.state in OPEN or at_work
         if working:
             return Result(requeue_after=RECHECK)
-        return Result(requeue_after=WHILE_PINNED) if view.is_starting(checkpoint.status) else None
+        if view.is_starting(checkpoint.status):
+            return Result(requeue_after=WHILE_PINNED)
+        unswept = view.sweep_in(checkpoint.status, self._clock.utcnow())
+        return Result(requeue_after=max(WHILE_UNSWEPT, unswept)) if unswept is not None else None
 
     def _trainer_of(self, checkpoint: Checkpoint) -> Trainer | None:
         reference = checkpoint.spec.trainer_ref
@@ -113,6 +118,7 @@ class CheckpointReconciler:
         if status.dump() == checkpoint.status.dump():
             return checkpoint
         stored = await self._objects.write(checkpoint, status)
+        tell_unknown(stored, view.unknown(), events=self._events)
         if checkpoint.status.state != stored.status.state:
             if (
                 stored.status.state not in OPEN

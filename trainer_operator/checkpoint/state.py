@@ -1,7 +1,7 @@
 """The life of one checkpoint as a pure state machine (CS1 to CS7).
 
     Pending ──target chosen──▶ Staging ──quorum, DECISION commit──▶ Committed ──retention──▶ GarbageCollected
-       └── timeout, epoch moved on, quorum impossible: DECISION abort ──▶ GarbageCollected (Aborted)
+       └── timeout, epoch moved on, quorum impossible: DECISION abort ──▶ GarbageCollected (Aborted) ── sweep
 
 `step(facts) -> Move`: what the object becomes, and what agents are told. Acts of agents are idempotent, so a leader
 that takes over repeats them. The state is written only after the store's DECISION is known (CS3).
@@ -13,6 +13,8 @@ from enum import StrEnum
 from trainer_operator.api.checkpoint import CheckpointState
 
 MAX_TRIES = 4
+SWEEP_GRACE = 600.0
+"""Seconds after an abort until what the attempt left is deleted: longer than any write that agents have under way."""
 
 
 class Outcome(StrEnum):
@@ -71,6 +73,10 @@ class Facts:
     """It was chosen for collection before; there is no way back (GC4)."""
     collected: bool = False
     """An agent finished the collection."""
+    aborted_for: float | None = None
+    """Seconds since it was given up, as long as what it may have stored is not known to be swept."""
+    sweep_failed: bool = False
+    """Agents tried to sweep it, and failed, as often as they may; a later collection does it (PB5)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,7 @@ def step(facts: Facts) -> Move:
         case CheckpointState.COMMITTED:
             return _committed(facts)
         case _:
-            return Move(CheckpointState.GARBAGE_COLLECTED)
+            return _ended(facts)
 
 
 def _pending(facts: Facts) -> Move:
@@ -145,3 +151,10 @@ def _committed(facts: Facts) -> Move:
     return Move(
         CheckpointState.COMMITTED, Order.COLLECT
     )  # the mark is written before agents hear of it (GC4)
+
+
+def _ended(facts: Facts) -> Move:
+    is_due = facts.aborted_for is not None and facts.aborted_for >= SWEEP_GRACE
+    if is_due and not facts.collected and not facts.sweep_failed:
+        return Move(CheckpointState.GARBAGE_COLLECTED, Order.COLLECT)
+    return Move(CheckpointState.GARBAGE_COLLECTED)

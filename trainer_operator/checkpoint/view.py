@@ -30,7 +30,7 @@ from trainer_operator.checkpoint.quorum import (
     shard_count,
 )
 from trainer_operator.checkpoint.retention import Kept, to_retire
-from trainer_operator.checkpoint.state import Facts, Move, Order, Outcome
+from trainer_operator.checkpoint.state import SWEEP_GRACE, Facts, Move, Order, Outcome
 from trainer_operator.checkpoint.target import choose_target
 from trainer_operator.topology.beat import Ack, janitor_of
 from trainer_operator.topology.members import MemberId, Members
@@ -38,6 +38,8 @@ from trainer_operator.topology.members import MemberId, Members
 OPEN = frozenset({None, CheckpointState.PENDING, CheckpointState.STAGING})
 COMMIT_TRIES = 3
 """Times that an agent may fail to write a commit before the attempt is aborted."""
+SWEEP_TRIES = 3
+"""Times that an agent may fail to sweep an aborted attempt before that is left to a later collection."""
 
 
 class View:
@@ -100,6 +102,8 @@ class View:
             and name in to_retire(self._siblings, policy.max_retention),
             marked=status.marked_at is not None,
             collected=self._answers.is_collected(),
+            aborted_for=self._aborted_for(status, now),
+            sweep_failed=self._sweep_failed(),
         )
 
     def apply(self, status: CheckpointStatus, move: Move, now: datetime) -> None:
@@ -107,7 +111,7 @@ class View:
         previous = status.state
         status.state, status.observed_generation = move.state, self.checkpoint.metadata.generation
         status.pins = self._pins()
-        if move.order is Order.COLLECT and status.marked_at is None:
+        if move.order is Order.COLLECT and previous is CheckpointState.COMMITTED and status.marked_at is None:
             status.marked_at = now
         if move.new_target:
             self._aim(status, now)
@@ -125,6 +129,8 @@ class View:
                 now=now,
             )
             status.conditions = tuple(Condition.read(entry) for entry in current)
+        elif self._aborted_for(status, now) is not None and self._answers.is_collected():
+            status.swept_at = now
 
     def orders(self, status: CheckpointStatus, move: Move) -> orders.Orders:
         """Return what the agents are told."""
@@ -150,11 +156,10 @@ class View:
                 orders.decide(status, commit=commit, reason=reason, replication=self.replication, store=store)
             )
         elif move.order is Order.COLLECT:
-            told.append(orders.collect(status.id or "", store=status.store_id or store))
+            since = status.marked_at or _aborted_at(status)
+            told.append(orders.collect(status.id or "", at=since, store=status.store_id or store))
         if status.state in OPEN:
-            told += [
-                orders.abort_missed(missed, epoch=status.epoch or 0, store=store) for missed in status.missed
-            ]
+            told += [orders.abort_missed(missed, status, store=store) for missed in status.missed]
         if told:
             wanted[executor] = (*wanted.get(executor, ()), *map(self._answers.again, told))
         return wanted
@@ -162,6 +167,10 @@ class View:
     def differing(self) -> tuple[str, ...]:
         """Return the tensors that this checkpoint's audit found changed unnoticed (FZ2)."""
         return self._answers.differing()
+
+    def unknown(self) -> tuple[str, ...]:
+        """Return what its collection found in the store that is not ours (GC7)."""
+        return self._answers.unknown()
 
     def choose_base(self) -> Kept | None:
         """Return what this checkpoint may build on."""
@@ -182,6 +191,11 @@ class View:
         pinned = any(restoring_epoch(pin) for pin in status.pins)
         return pinned and not self.rests and not self.trainer.status.membership.ps_epoch
 
+    def sweep_in(self, status: CheckpointStatus, now: datetime) -> float | None:
+        """Return the seconds until what it left is swept; None if nothing is, by us."""
+        since = self._aborted_for(status, now)
+        return None if since is None or self._sweep_failed() else max(0.0, SWEEP_GRACE - since)
+
     def executor(self) -> MemberId | None:
         """Return whose agent touches the store."""
         return choose_executor(self._agents, rests=self.rests, led_for=self._members.led_for)
@@ -196,6 +210,16 @@ class View:
     def _commit_problem(self) -> tuple[str, str] | None:
         """Return why agents could not write the commit, if they say so."""
         return named_problem(self._answers.errors(orders.store_id(Outcome.COMMIT, self._answers.ckpt)))
+
+    def _aborted_for(self, status: CheckpointStatus, now: datetime) -> float | None:
+        """Return the seconds since it was given up, if something of it may be in the store."""
+        since = _aborted_at(status)
+        if since is None or status.id is None or status.swept_at or self.trainer.spec.checkpoint is None:
+            return None
+        return (now - since).total_seconds()
+
+    def _sweep_failed(self) -> bool:
+        return self._answers.failed_tries(orders.store_id("collect", self._answers.ckpt)) >= SWEEP_TRIES
 
     def _pauses(self) -> bool:
         """Whether members wait at its step: only while the change that asked for it is under way.
@@ -257,6 +281,10 @@ class View:
         """Return what agents say of the copies of this checkpoint."""
         found = self._members.acks(self.trainer.metadata.uid, self.checkpoint.status.id or "-")
         return [ack for _, ack in found]
+
+
+def _aborted_at(status: CheckpointStatus) -> datetime | None:
+    return next((c.last_transition_time for c in status.conditions if c.type == "Aborted"), None)
 
 
 def _holder_text(holder: Holder) -> str:

@@ -95,7 +95,7 @@ def test_a_checkpoint_is_saved_restored_and_collected_below_the_trainer_s_folder
     assert bytes(index.read_shard(again, 0)[1]["w"]) == data
     assert index.verify(again) == (len(data), [])
     assert all(key.startswith("team/ns/") for key in server.keys(bucket))
-    assert collection.collect(again) == 4
+    assert collection.collect(again).objects == 4
     left = [key.rpartition("/")[2] for key in server.keys(bucket)]
     assert sorted(left) == ["DECISION", "GC", "STORE"]
 

@@ -37,6 +37,8 @@ FACTS = st.builds(
     outcome=st.none() | st.sampled_from(Outcome),
     retire=st.booleans(),
     collected=st.booleans(),
+    aborted_for=st.none() | st.floats(0, 1e6),
+    sweep_failed=st.booleans(),
 )
 
 

@@ -1,7 +1,8 @@
 """Attempts that reuse what their bases hold, and collectors, each dying at any store call: nothing shared is lost.
 
 The store's part is the real one: writer, decision, collection. The objects' part is the project's pure one: which base
-is chosen, how long it is pinned, what retention takes. Two attempts and two collections may be under way at a time.
+is chosen, how long it is pinned, what retention takes. Two attempts and two collections may be under way at a time, and
+time passes: attempts that nobody decides are aborted and swept, and old records are purged.
 """
 
 import tempfile
@@ -14,13 +15,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from memorystore import Died, Fault, MemoryStore
 from storecontract import patient
-from trainer_operator.agent import collection, copying, index, packed, store
+from trainer_operator.agent import census, copying, index, leftovers, packed, store, storeops
 from trainer_operator.agent.backends import Home, StoreError
 from trainer_operator.api.status import TrainerStatus
 from trainer_operator.checkpoint.pins import choose_base, is_pinned, still_pinned
 from trainer_operator.checkpoint.retention import Kept, to_retire
 
 RETENTION = 1
+HOUR = 3600
 FAULTS = st.lists(
     st.sampled_from((None, None, None, Fault.LOST_ANSWER, Fault.TWICE, Fault.CONFLICT, Fault.ERROR)),
     max_size=8,
@@ -42,6 +44,8 @@ class SharedChunks(RuleBasedStateMachine):
         self.objects: dict[str, Kept] = {}
         self.contents: dict[str, dict[str, bytes]] = {}
         self.number = 0
+        self.now = 100 * 24 * HOUR
+        self.begun: dict[str, int] = {}
 
     def run(self, operation, plan):
         """Run an operation as a process of its own; what it returns, None when it died or was refused."""
@@ -74,7 +78,7 @@ class SharedChunks(RuleBasedStateMachine):
         if base is not None:
             self.objects[base.name] = replace(base, pins=(*base.pins, name))
             mine = replace(mine, base=base.id)
-        self.objects[name], self.contents[name] = mine, content
+        self.objects[name], self.contents[name], self.begun[name] = mine, content, self.now
 
     @precondition(lambda self: len(self.staging) < 2)
     @rule(content=CONTENT)
@@ -114,7 +118,8 @@ class SharedChunks(RuleBasedStateMachine):
         ]
         path = str(Path(self.folder.name) / "spool")
         packed.write(path, sources, step=kept.step, ps_epoch=0, meta={})
-        store.write_intent(where, {"step": kept.step})
+        intent = {"step": kept.step, "base": kept.base, "at": self.begun[kept.name]}
+        store.write_intent(where, intent)
         source, below = packed.read_header(path), copying.PACKED_BELOW * (kept.sequence % 3 > 0)
         done = copying.write_copy(where, source, shard=0, copy=0, epoch=1, base=base, packed_below=below)
         store.write_ack(where, 0, 0, ack=done.ack("pod", "node", step=kept.step, epoch=1))
@@ -131,7 +136,7 @@ class SharedChunks(RuleBasedStateMachine):
             lambda: (
                 store.decide_commit(where, shards=1, copies=1, nonce="commit", **about)
                 if commits
-                else store.decide_abort(where, nonce="abort", **about)
+                else store.decide_abort(where, nonce="abort", begun=self.begun[kept.name], **about)
             ),
             plan,
         )
@@ -149,12 +154,32 @@ class SharedChunks(RuleBasedStateMachine):
         for name in to_retire(self.objects.values(), RETENTION):
             self.objects[name] = replace(self.objects[name], marked=True)
 
+    @rule(hours=st.sampled_from((1, 11, 25, 4 * 24, 8 * 24)))
+    def time_passes(self, hours):
+        """No leader leaves an attempt undecided for a week: that is what the age of records relies on (DE4)."""
+        oldest = min((self.begun[c.name] for c in self.staging), default=self.now)
+        self.now = max(self.now, min(self.now + hours * HOUR, oldest + 7 * 24 * HOUR))
+
     @precondition(lambda self: any(c.marked for c in self.named("Committed")))
     @rule(data=st.data(), plan=PLANS)
     def collect(self, data, plan):
         kept = data.draw(st.sampled_from([c for c in self.named("Committed") if c.marked]))
-        if self.run(lambda: collection.collect(self.where(kept)), plan) is not None:
+        if self.run(lambda: self._collect(kept), plan) is not None:
             self.objects[kept.name] = replace(kept, state="GarbageCollected")
+
+    @precondition(lambda self: self.named("GarbageCollected"))
+    @rule(data=st.data(), plan=PLANS)
+    def collect_again(self, data, plan):
+        """CS4, GC6: the sweep of an aborted attempt, or a leader that did not hear of the end, however late."""
+        kept = data.draw(st.sampled_from(self.named("GarbageCollected")))
+        self.run(lambda: self._collect(kept), plan)
+
+    def _collect(self, kept):
+        """As agents do, who then clear what is old."""
+        args = {"op": "collect", "ckpt": kept.id, "at": self.now}
+        found = storeops.run(self.home, args)
+        assert "unknown" not in found or not found["unknown"], "GC7: all of it is ours"
+        return found
 
     @invariant()
     def every_living_checkpoint_is_whole(self):
@@ -179,10 +204,11 @@ class SharedChunks(RuleBasedStateMachine):
             self.objects[kept.name] = replace(kept, state=state)
         for kept in self.objects.values():
             assert not still_pinned(kept.pins, self.objects.values(), TrainerStatus()), "IV8"
-            if store.read_decision(self.where(kept)) is not None:
-                assert self.run(lambda kept=kept: collection.collect(self.where(kept)), nothing) is not None
+            assert self.run(lambda kept=kept: self._collect(kept), nothing) is not None
         left = {key.rpartition("/")[2] for key in self.memory.objects}
         assert left <= {"DECISION", "GC"}, "IV8: what nobody refers to is gone"
+        leftovers.clear(self.home, census.take(self.home), at=self.now + 8 * 24 * HOUR)
+        assert not self.memory.objects, "DE4: and then its records"
         self.folder.cleanup()
 
 

@@ -1,6 +1,7 @@
 """A writer whose contents come back, beside collectors of what it leaves behind, round after round: no chunk is lost.
 
 The store's part is the real code, and a collection runs in a thread of its own while the next checkpoint is written.
+A round takes nine hours of the records' time, so that after nineteen of them their records are purged.
 ROUNDS sets how many; `make checkpoint-soak` takes 10,000.
 """
 
@@ -12,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from memorystore import MemoryStore
-from trainer_operator.agent import collection, copying, index, packed, store
+from trainer_operator.agent import collection, copying, index, packed, store, storeops
 from trainer_operator.agent.backends import Home
 from trainer_operator.api.status import TrainerStatus
 from trainer_operator.checkpoint.pins import choose_base, is_pinned, still_pinned
@@ -20,8 +21,9 @@ from trainer_operator.checkpoint.retention import Kept, to_retire
 
 ROUNDS = int(os.environ.get("ROUNDS", "300"))
 RETENTION = 2
-RECORDS_KEPT = 20
-"""Rounds after which nobody is held up any more, so that records may go: the 7 days of DE4."""
+ROUND_SECONDS = 9 * 3600
+FORGOTTEN = 60
+"""Rounds after which an object goes whose records are purged."""
 
 
 class Soak:
@@ -34,6 +36,7 @@ class Soak:
         self.random = random.Random(seed)
         self.objects: dict[str, Kept] = {}
         self.contents: dict[str, dict[str, bytes]] = {}
+        self.now = 0
         self.committed = self.reused = self.collected = 0
 
     def at(self, kept):
@@ -41,6 +44,7 @@ class Soak:
 
     def round(self, number):
         """Write one checkpoint while what is marked is collected; every seventh is given up."""
+        self.now = number * ROUND_SECONDS
         kept = self.stage(number)
         victims = [c for c in self.objects.values() if c.marked and c.state == "Committed"]
         failures: list[BaseException] = []
@@ -57,7 +61,7 @@ class Soak:
         for victim in victims:
             self.objects[victim.name] = replace(self.objects[victim.name], state="GarbageCollected")
         self.collected += len(victims)
-        self.purge(number)
+        self.forget(number)
 
     def stage(self, number):
         name, step = f"c{number}", number * 10
@@ -86,7 +90,7 @@ class Soak:
                 packed.Source(name, "|u1", (len(data),), memoryview(b"" if unchanged else data), unchanged)
             )
         packed.write(self.spool, sources, step=kept.step, ps_epoch=0, meta={})
-        store.write_intent(where, {"step": kept.step, "base": kept.base})
+        store.write_intent(where, {"step": kept.step, "base": kept.base, "at": self.now})
         base = where.sibling(kept.base) if kept.base else None
         done = copying.write_copy(where, packed.read_header(self.spool), shard=0, copy=0, epoch=1, base=base)
         store.write_ack(where, 0, 0, ack=done.ack("pod", "node", step=kept.step, epoch=1))
@@ -96,8 +100,8 @@ class Soak:
         assert not kept.base or is_pinned(self.objects.values(), base=kept.base, holder=kept.name)
         where, about = self.at(kept), {"step": kept.step, "epoch": 1, "reason": "r", "nonce": kept.id}
         if aborts:
-            store.decide_abort(where, **about)
-            collection.collect(where)
+            store.decide_abort(where, begun=self.now, **about)
+            self.order(kept)
             self.objects[kept.name] = replace(kept, state="GarbageCollected")
         else:
             assert store.decide_commit(where, shards=1, copies=1, **about).committed
@@ -110,19 +114,19 @@ class Soak:
 
     def collect(self, kept, failures):
         try:
-            collection.collect(self.at(kept))
+            self.order(kept)
         except BaseException as error:  # the round fails with it
             failures.append(error)
 
-    def purge(self, number):
+    def order(self, kept):
+        """Have it collected as an agent does, which purges what is old as well (DE4)."""
+        found = storeops.run(self.home, {"op": "collect", "ckpt": kept.id, "at": self.now})
+        assert "uncleared" not in found
+
+    def forget(self, number):
         for kept in list(self.objects.values()):
-            if kept.state != "GarbageCollected" or kept.sequence > number - RECORDS_KEPT:
-                continue
-            where = self.at(kept)
-            left = {key for key in self.memory.objects if key.startswith(where.prefix)}
-            if left <= {where.record("DECISION"), where.record("GC")}:
-                self.memory.delete_many([where.record("DECISION")])
-                self.memory.delete_many([where.record("GC")])
+            is_old = kept.state == "GarbageCollected" and kept.sequence < number - FORGOTTEN
+            if is_old and not any(key.startswith(self.at(kept).prefix) for key in self.memory.objects):
                 del self.objects[kept.name], self.contents[kept.id]
 
     def check(self):

@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 
 from benchmarks.checkpoint.many import fill
-from trainer_operator.agent import collection, store, storeops
+from trainer_operator.agent import census, store, storeops
 from trainer_operator.agent.backends import Home
 from trainer_operator.agent.backends.file import FileStore
 
@@ -37,8 +37,8 @@ def peak(function):
 
 def test_the_memory_of_a_collection_is_bounded_by_names_and_not_by_decisions(home):
     """KT7, GC5: whoever lives is held by name, with those whose data it refers to."""
-    found, held = peak(lambda: collection.living(home))
-    assert len(found) == COUNT
+    found, held = peak(lambda: census.take(home))
+    assert len(found.alive) == COUNT
     assert held < COUNT * PER_CHECKPOINT + 1_000_000
 
 

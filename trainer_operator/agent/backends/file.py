@@ -128,9 +128,8 @@ class FileStore:
                 for name in names:
                     if name.startswith(TEMPORARY):
                         _unlink_if_there(os.path.join(folder, name))
-                if folder != top:
-                    with contextlib.suppress(OSError):  # a late writer is at work; the next sweep takes it
-                        os.rmdir(folder)
+                with contextlib.suppress(OSError):  # something is there, or a late writer is at work
+                    os.rmdir(folder)
 
     def _path(self, key: str) -> str:
         return os.path.join(self._root, check_key(key))

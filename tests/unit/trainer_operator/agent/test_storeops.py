@@ -34,8 +34,16 @@ def test_another_store_is_neither_written_to_nor_swept(home, tmp_path, operation
 
 def test_a_collection_of_what_is_undecided_is_refused_and_leaves_no_trace(home, tmp_path):
     """DE4."""
+    store.write_intent(store.CheckpointDir(home, CKPT), {"step": 40})
+    before = sorted(tmp_path.rglob("*"))
     with pytest.raises(OperationFailed, match="undecided"):
         storeops.run(home, {"op": "collect", "ckpt": CKPT})
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_collection_of_what_is_not_there_is_done_and_leaves_no_trace(home, tmp_path):
+    """GC6, DE4: its records were purged."""
+    assert storeops.run(home, {"op": "collect", "ckpt": CKPT}) == {"deleted": 0}
     assert list(tmp_path.rglob("*")) == []
 
 

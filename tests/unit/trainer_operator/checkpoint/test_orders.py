@@ -1,5 +1,7 @@
 """What agents are told for a checkpoint."""
 
+from datetime import UTC, datetime
+
 from trainer_operator.api.checkpoint import CheckpointStatus
 from trainer_operator.checkpoint import orders
 from trainer_operator.checkpoint.quorum import Holder
@@ -7,7 +9,8 @@ from trainer_operator.topology.members import MemberId
 
 W0, W1 = MemberId("worker", 0), MemberId("worker", 1)
 CKPT = "000000000040-e3-abcd"
-STATUS = CheckpointStatus(id=CKPT, step=40, epoch=3, shards=1)
+BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
+STATUS = CheckpointStatus(id=CKPT, step=40, epoch=3, shards=1, staging_started_at=BEGUN)
 
 
 def test_every_holder_saves_its_copies_under_one_intent():
@@ -30,6 +33,7 @@ def test_every_holder_saves_its_copies_under_one_intent():
             "copies": 3,
             "base": "",
             "timeline": 0,
+            "at": int(BEGUN.timestamp()),
         }
     )
 
@@ -52,13 +56,16 @@ def test_the_same_decision_has_the_same_nonce_for_every_leader():
 
 def test_a_missed_target_is_aborted_at_the_step_that_its_id_names():
     """CS2."""
-    told = orders.abort_missed("000000000033-e3-ffff", epoch=3)
+    told = orders.abort_missed("000000000033-e3-ffff", STATUS)
+    assert (told.args["epoch"], told.args["begun"]) == (3, int(BEGUN.timestamp()))
     assert (told.args["outcome"], told.args["step"], told.args["reason"]) == ("abort", 33, "TargetPassed")
 
 
-def test_a_collection_names_what_it_collects():
-    """CS5."""
-    assert orders.collect(CKPT).args == {"op": "collect", "ckpt": CKPT, "storeId": ""}
+def test_a_collection_names_what_it_collects_and_since_when_it_may():
+    """CS5, DE4: agents judge by the leader's clock what else is old enough."""
+    at = int(BEGUN.timestamp())
+    assert orders.collect(CKPT, at=BEGUN).args == {"op": "collect", "ckpt": CKPT, "at": at, "storeId": ""}
+    assert orders.collect(CKPT, at=None).args["at"] == 0
 
 
 def test_every_order_names_the_store_that_it_is_meant_for():
@@ -68,7 +75,7 @@ def test_every_order_names_the_store_that_it_is_meant_for():
     for order in (
         orders.decide(STATUS, commit=True, reason="Quorum", replication=1, store="abc"),
         orders.decide(STATUS, commit=False, reason="Timeout", replication=1, store="abc"),
-        orders.abort_missed(CKPT, epoch=3, store="abc"),
-        orders.collect(CKPT, store="abc"),
+        orders.abort_missed(CKPT, STATUS, store="abc"),
+        orders.collect(CKPT, at=BEGUN, store="abc"),
     ):
         assert order.args["storeId"] == "abc"

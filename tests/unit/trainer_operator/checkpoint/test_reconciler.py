@@ -1,13 +1,17 @@
 """The Checkpoint reconciler: one object from Pending to its end, and what agents are told on the way."""
 
+from datetime import timedelta
+
 import pytest
 
 from runtime.client.errors import Conflict
+from runtime.clock import format_time
 from runtime.objects import ObjectKey
 from simulation.world import KEY, Operator, World, one_pass, request
 from trainer_operator.api.resources import CHECKPOINTS, TRAINERS
 from trainer_operator.api.status import Phase
 from trainer_operator.checkpoint.commit import human_size
+from trainer_operator.checkpoint.state import SWEEP_GRACE
 from trainer_operator.checkpoint.view import COMMIT_TRIES
 from trainer_operator.topology.beat import Ack, DirectiveResult
 from trainer_operator.topology.members import MemberId
@@ -533,6 +537,109 @@ async def test_a_marked_one_is_collected_though_retention_wants_it_back(case):
     case.world.api.log.put(CHECKPOINTS, {**found, "status": status})
     await case.run(6)
     assert case.status(first)["state"] == "GarbageCollected"
+
+
+# -- what an attempt left
+
+
+async def give_up(case, *, ago=SWEEP_GRACE):
+    """Have an attempt given up, so many seconds ago."""
+    await case.ask()
+    await case.look()
+    case.world.store[case.status()["id"]] = "abort"
+    await case.run(10)
+    found = case.world.api.log.get(CHECKPOINTS, MINE)
+    (condition,) = found["status"]["conditions"]
+    since = case.world.clock.utcnow() - timedelta(seconds=ago)
+    status = {
+        **found["status"],
+        "conditions": [{**condition, "lastTransitionTime": format_time(since)}],
+    }
+    case.world.api.log.put(CHECKPOINTS, {**found, "status": status})
+    case.world.api.writes.clear()
+    return since
+
+
+async def test_what_it_stored_is_swept_ten_minutes_later_and_once(case):
+    """CS4, IV13: one write of the object, and no order after it."""
+    since = await give_up(case)
+    await case.look()
+    (told,) = case.operator.members.reply(case.world.uid, W0, term=0)["directives"]
+    assert (told["args"]["op"], told["args"]["at"]) == ("collect", int(since.timestamp()))
+    await case.run(10)
+    assert case.world.collected == {case.status()["id"]}
+    assert case.status()["sweptAt"]
+    assert case.writes() == [MINE.name]
+    assert case.told() == []
+    assert await case.look() is None
+
+
+async def test_within_the_grace_time_nothing_is_swept(case):
+    """CS4, CS9: a write may be under way."""
+    await give_up(case, ago=SWEEP_GRACE - 120)
+    await case.run(5)
+    assert case.world.collected == set()
+    found = await case.look()
+    assert 100 < found.requeue_after < 120
+
+
+async def test_another_leader_orders_a_sweep_again(case):
+    """CS4, GC6: what is not in the status was not heard."""
+    await give_up(case)
+    await case.look()
+    case.operator = Operator(case.world)
+    await case.run(10)
+    assert case.status()["sweptAt"]
+
+
+async def test_while_nobody_runs_a_janitor_sweeps(case):
+    """CS4, CS5."""
+    await give_up(case, ago=0)
+    case.world.edit(suspend=True)
+    await case.run(20)
+    assert case.world.status.phase is Phase.SUSPENDED
+    case.world.clock.advance(SWEEP_GRACE)
+    await case.run(40)
+    assert case.status()["sweptAt"]
+    assert not any("janitor" in pod["metadata"]["name"] for pod in case.world.pods())
+
+
+async def test_a_sweep_that_fails_again_and_again_is_left_to_a_later_collection(case):
+    """CS4, PB5: the store took no record, so nothing says yet that it was given up."""
+    case.world._store = lambda args: "undecided" if args["op"] == "collect" else {"outcome": "abort"}
+    await give_up(case)
+    await case.run(20)
+    assert "sweptAt" not in case.status()
+    assert case.writes() == []
+    assert case.told() == []
+    assert await case.look() is None
+
+
+async def test_an_attempt_that_never_had_a_target_left_nothing(case):
+    """CS4."""
+    await case.ask()
+    found = case.world.api.log.get(CHECKPOINTS, MINE)
+    aborted = {"type": "Aborted", "status": "True", "reason": "PendingTimeout", "message": ""}
+    condition = {**aborted, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    status = {"state": "GarbageCollected", "conditions": [condition]}
+    case.world.api.log.put(CHECKPOINTS, {**found, "status": status})
+    assert await case.look() is None
+    assert case.told() == []
+
+
+async def test_what_is_not_ours_is_told_by_the_collection_that_saw_it(case):
+    """GC7."""
+    original = case.world._store
+
+    def store(args):
+        found = original(args)
+        return {**found, "unknown": ["ckpt/x/notes.txt", 7]} if args["op"] == "collect" else found
+
+    case.world._store = store
+    await take(case, 3)
+    told = [message for reason, message in case.operator.events.seen if reason == "UnknownInStore"]
+    assert len(told) == 1
+    assert told[0].startswith("ckpt/x/notes.txt, 7 in the Trainer's folder")
 
 
 # -- whom it leaves alone

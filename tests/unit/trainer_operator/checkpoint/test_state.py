@@ -3,7 +3,7 @@
 import pytest
 
 from trainer_operator.api.checkpoint import CheckpointState
-from trainer_operator.checkpoint.state import MAX_TRIES, Facts, Move, Order, Outcome, step
+from trainer_operator.checkpoint.state import MAX_TRIES, SWEEP_GRACE, Facts, Move, Order, Outcome, step
 
 PENDING, STAGING = CheckpointState.PENDING, CheckpointState.STAGING
 COMMITTED, COLLECTED = CheckpointState.COMMITTED, CheckpointState.GARBAGE_COLLECTED
@@ -105,3 +105,18 @@ def test_a_committed_one_stays_until_retention_has_had_it_collected(changes, mov
 def test_a_collected_one_stays_collected(changes):
     """CS7."""
     assert step(facts(COLLECTED, **changes)) == Move(COLLECTED)
+
+
+@pytest.mark.parametrize(
+    ("changes", "order"),
+    [
+        ({}, Order.COLLECT),
+        ({"aborted_for": SWEEP_GRACE - 0.1}, Order.NOTHING),
+        ({"aborted_for": None}, Order.NOTHING),
+        ({"collected": True}, Order.NOTHING),
+        ({"sweep_failed": True}, Order.NOTHING),
+    ],
+)
+def test_what_an_attempt_left_is_swept_after_a_grace_time(changes, order):
+    """CS4, CS9: longer than any write that an agent has under way."""
+    assert step(facts(COLLECTED, **{"aborted_for": SWEEP_GRACE, **changes})) == Move(COLLECTED, order)
