@@ -13,6 +13,10 @@ from trainer_operator.topology.members import JANITOR
 SHOWN = ("id", "step", "epoch", "state", "bytes", "observedGeneration")
 
 
+def record(number, parent, step):
+    return {"number": number, "parent": parent, "step": step}
+
+
 class Case:
     """A Trainer that has ended, and whose Checkpoint objects are gone."""
 
@@ -52,6 +56,12 @@ class Case:
             if not self.asked or self.asked.startswith(IMPORT_FAILED):
                 return
         raise AssertionError("the import does not end")
+
+    def know(self, timelines):
+        """Have the Trainer's status hold these timelines."""
+        found = self.world.api.log.get(TRAINERS, KEY)
+        found["status"]["timelines"] = timelines
+        self.world.api.log.put(TRAINERS, found)
 
     def said(self):
         return dict(self.operators[-1].events.seen)
@@ -105,6 +115,43 @@ async def test_entries_that_make_no_sense_are_passed_over(case):
     case.ask()
     await case.until_done()
     assert case.world.checkpoints() == []
+
+
+@pytest.mark.parametrize(
+    ("known", "listed", "kept"),
+    [
+        ([], [record(1, 0, 20)], [(1, 0, 20)]),
+        ([record(1, 0, 20)], [record(2, 1, 35)], [(1, 0, 20), (2, 1, 35)]),
+        ([record(2, 1, 35)], [record(1, 0, 20)], [(1, 0, 20), (2, 1, 35)]),
+        ([record(1, 0, 99)], [record(1, 0, 20)], [(1, 0, 20)]),
+        (
+            [record(1, 0, 1)],
+            [record(n, n - 1, n) for n in range(2, 70)],
+            [(n, n - 1, n) for n in range(6, 70)],
+        ),
+    ],
+    ids=["none is known", "a later one", "an older one", "another of that number", "more than are kept"],
+)
+async def test_timelines_of_the_store_are_added_and_their_words_hold(case, known, listed, kept):
+    """CK6, RS6: the record in the store is the truth, and the last one is the current timeline."""
+    case.know(known)
+    case.world.timelines = listed
+    case.ask()
+    await case.until_done()
+    assert [(each.number, each.parent, each.step) for each in case.world.status.timelines] == kept
+
+
+@pytest.mark.parametrize("listed", [[], [record(1, 0, 20)], [{"number": -1}], [7], None, "none"])
+async def test_timelines_that_are_known_or_make_no_sense_cost_no_write(case, listed):
+    """CK6, AA7: what is known stays."""
+    case.know([record(1, 0, 20)])
+    case.world.timelines = listed
+    case.ask()
+    case.world.api.writes.clear()
+    await case.until_done()
+    assert "CheckpointsImported" in case.said()
+    assert [each.dump() for each in case.world.status.timelines] == [record(1, 0, 20)]
+    assert ("patch status", "Trainer", "t") not in case.world.api.writes
 
 
 async def test_a_trainer_that_trains_is_refused():
