@@ -11,13 +11,14 @@ from runtime.client.errors import (
     AlreadyExists,
     ApiError,
     Conflict,
+    Invalid,
     NotFound,
     ResponseMalformed,
     TransportError,
 )
 from runtime.client.rest import Client, PatchKind
 from runtime.controller.slowstart import slow_start_batch
-from runtime.objects import PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES, JsonObject, Resource
+from runtime.objects import PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES, JsonObject, Resource, key_of
 from trainer_operator.api.meta import API_VERSION
 from trainer_operator.api.resources import CHECKPOINTS, TRAINERS
 from trainer_operator.api.trainer import Trainer
@@ -44,6 +45,7 @@ from trainer_operator.trainer.noderecovery import NodeRecovery
 from trainer_operator.trainer.podgroup import group_manifest, kind_of
 from trainer_operator.trainer.pods import owner_reference, pod_manifest
 from trainer_operator.trainer.service import service_manifest
+from trainer_operator.trainer.unreadable import REASON, Unreadable
 from trainer_operator.trainer.views import Settings
 from trainer_operator.trainer.volumes import claim_manifest
 
@@ -115,6 +117,21 @@ class Applier:
             "status": status,  # the API server takes nothing else from this, and keeps the spec that it has
         }
         return Trainer.read(await self._client.replace(TRAINERS, body, subresource="status"))
+
+    async def complain(self, found: Unreadable, status: dict[str, Any] | None) -> None:
+        """Store the status of a Trainer that cannot be read and record an Event; one that the API server refuses stays.
+
+        Raises: Conflict when somebody else wrote meanwhile.
+        """
+        about = {"apiVersion": API_VERSION, "kind": "Trainer", "metadata": found.stored["metadata"]}
+        if status is not None:
+            try:
+                await self._client.replace(TRAINERS, {**about, "status": status}, subresource="status")
+            except Invalid as error:
+                _log.warning(
+                    "the condition could not be stored", trainer=str(key_of(about)), problem=str(error)
+                )
+        self._events.event(about, type="Warning", reason=REASON, message=found.fault)
 
     async def actions(self, trainer: Trainer, actions: Sequence[Action]) -> None:
         """Carry out the actions of one decision."""

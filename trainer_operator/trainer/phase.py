@@ -7,7 +7,7 @@ from trainer_operator.api.meta import Condition
 from trainer_operator.api.names import worker_selector
 from trainer_operator.api.status import AT_REST, TERMINAL, Phase, RoleStatus, TrainerStatus
 from trainer_operator.topology.members import MemberId
-from trainer_operator.trainer import gang, startwait, volumes, weights
+from trainer_operator.trainer import gang, startwait, unreadable, volumes, weights
 from trainer_operator.trainer.budget import pattern_fault
 from trainer_operator.trainer.checkpoints import can_store, save_problem
 from trainer_operator.trainer.draft import Draft
@@ -173,7 +173,13 @@ def conditions(draft: Draft) -> None:
         ),
         _checkpoint_row(draft),
     ]
-    more = (gang.scheduled_row(draft), volumes.old_pod_row(draft), _rules_row(draft), weights.row(draft))
+    more = (
+        gang.scheduled_row(draft),
+        volumes.old_pod_row(draft),
+        _rules_row(draft),
+        _readable_row(status),
+        weights.row(draft),
+    )
     rows += [row for row in more if row is not None]
     current: list[dict[str, Any]] = [condition.dump() for condition in status.conditions]
     for kind, value, reason, text in rows:
@@ -206,6 +212,12 @@ def _rules_row(draft: Draft) -> tuple[str, bool | None, str, str] | None:
     if any(condition.type == "FailureRulesValid" for condition in draft.status.conditions):
         return "FailureRulesValid", True, "Valid", ""
     return None
+
+
+def _readable_row(status: TrainerStatus) -> tuple[str, bool | None, str, str] | None:
+    """Return the row of condition Readable; None where that was never in question."""
+    told = any(condition.type == unreadable.CONDITION for condition in status.conditions)
+    return (unreadable.CONDITION, True, "Readable", "") if told else None
 
 
 def _succeeded(phase: Phase) -> bool | None:

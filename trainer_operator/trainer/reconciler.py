@@ -38,6 +38,7 @@ from trainer_operator.trainer.podgroups import PodGroups
 from trainer_operator.trainer.proximity import awaited_label, must_resolve
 from trainer_operator.trainer.ranges import parse_members
 from trainer_operator.trainer.surroundings import Cache, Surroundings
+from trainer_operator.trainer.unreadable import Unreadable, is_said, status_with_condition, unreadable
 from trainer_operator.trainer.views import Observed, Settings
 
 SOURCE = "trainer"
@@ -52,7 +53,7 @@ class TrainerReconciler:
     """Brings each Trainer to what its spec asks for.
 
     Guarantees: status is stored before any action it allows; an undisturbed Trainer without progress costs no
-    request; an unreadable object is reported once per change and touches nothing else.
+    request; an object that cannot be read is told so once per generation, and nothing else is done with it.
     """
 
     def __init__(
@@ -96,6 +97,8 @@ class TrainerReconciler:
         self._written: dict[ObjectKey, Trainer] = {}
         self._uids: dict[ObjectKey, str] = {}
         self._stored_at: dict[ObjectKey, float] = {}
+        self._complaints: dict[ObjectKey, tuple[Any, str]] = {}
+        """Of Trainers that cannot be read, what was said last, and of which generation."""
         self._silent = False
 
     async def reconcile(self, request: Request) -> Result | None:
@@ -104,6 +107,9 @@ class TrainerReconciler:
         if cached is not None and not self._caught_up(uid_of(cached)):
             return Result(requeue_after=BARRIER_RETRY)  # first, since it is cheaper than to read a Trainer
         trainer = self._read(request.key, cached)
+        if isinstance(trainer, Unreadable):
+            await self._complain(request.key, trainer)
+            return None
         if trainer is None or not is_ours(trainer):
             return None
         if trainer.metadata.deletion_timestamp is not None:
@@ -121,7 +127,7 @@ class TrainerReconciler:
         wakes = [wake for wake in (decision.wake, wait) if wake is not None]
         return Result(requeue_after=max(0.0, min(wakes))) if wakes else None
 
-    def _read(self, key: ObjectKey, cached: Mapping[str, Any] | None) -> Trainer | None:
+    def _read(self, key: ObjectKey, cached: Mapping[str, Any] | None) -> Trainer | Unreadable | None:
         uid = uid_of(cached) if cached is not None else ""
         if self._uids.get(key, uid) != uid:
             gone = self._uids.pop(key)  # it is gone, or another one has its name
@@ -129,6 +135,7 @@ class TrainerReconciler:
             self._members.end(gone)
             self._applier.forget(gone)
             self._stored_at.pop(key, None)
+            self._complaints.pop(key, None)
         if cached is None:
             self._written.pop(key, None)
             return None
@@ -144,9 +151,7 @@ class TrainerReconciler:
         try:
             return Trainer.read(cached)
         except ValidationError as error:
-            first = error.errors()[0]
-            _log.error("trainer is not readable", trainer=str(key), field=first["loc"], problem=first["msg"])
-            return None
+            return unreadable(cached, error)
 
     def _observe(self, trainer: Trainer, levels: tuple[Level, ...] | str) -> Observed:
         uid, namespace = trainer.metadata.uid, trainer.metadata.namespace or ""
@@ -239,6 +244,16 @@ class TrainerReconciler:
         self._written[key] = stored
         self._metrics.stored(key.namespace, trainer.status, stored.status)
         return stored, None
+
+    async def _complain(self, key: ObjectKey, found: Unreadable) -> None:
+        """Say that a Trainer cannot be read, unless it was said of this generation, by whichever operator."""
+        said = (found.stored["metadata"].get("generation"), found.fault)
+        if not found.is_ours or self._complaints.get(key) == said:
+            return
+        if not is_said(found):
+            _log.error("trainer is not readable", trainer=str(key), problem=found.fault)
+            await self._applier.complain(found, status_with_condition(found, now=self._clock.utcnow()))
+        self._complaints[key] = said
 
     def _tell(self, trainer: Trainer, decision: Decision, observed: Observed) -> None:
         uid, status = trainer.metadata.uid, decision.status

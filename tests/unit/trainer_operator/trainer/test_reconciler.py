@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from runtime.client.errors import Conflict, InternalError
+from runtime.client.errors import Conflict, InternalError, Invalid
 from runtime.objects import PODS, ObjectKey
 from simulation.world import KEY, Operator, World, one_pass, request
 from trainer_operator.api.resources import CHECKPOINTS, TRAINERS, TRAINING_PROFILES
@@ -258,11 +258,95 @@ async def test_a_trainer_that_somebody_else_manages_is_not_touched(world):
     assert (world.api.writes, operator.events.seen, operator.members.uids()) == ([], [], [])
 
 
-async def test_an_object_that_cannot_be_read_stops_nothing(world):
-    """TR28, TR30."""
+def stored(world):
+    return world.api.log.get(TRAINERS, KEY)
+
+
+def readable(world):
+    found = [each for each in stored(world)["status"]["conditions"] if each["type"] == "Readable"]
+    return [(each["status"], each["observedGeneration"]) for each in found]
+
+
+async def test_a_trainer_that_cannot_be_read_says_so_once_and_nothing_else_is_done(world):
+    """TR28, TR30, EV1: by a condition of each generation and an Event, whichever operator looks at it."""
+    operator = await running(world)
+    before, told = stored(world)["status"], len(operator.events.seen)
     world.edit(epochs="many")
-    assert await reconcile(Operator(world)) is None
-    assert world.api.writes == []
+    world.crash(W0)
+    writes = len(world.api.writes)
+    for each in (operator, operator, Operator(world)):
+        assert await reconcile(each) is None
+    assert kinds(world)[writes:] == [("replace status", "Trainer")]
+    ((reason, message),) = operator.events.seen[told:]
+    assert reason == "NotReadable"
+    assert message.startswith("spec.epochs: Input should be a valid integer")
+    assert message.endswith(
+        "; nothing is done with this Trainer until it is corrected, or made anew under the CRD of this operator"
+    )
+    assert readable(world) == [("False", 2)]
+    rest = {name: value for name, value in stored(world)["status"].items() if name != "conditions"}
+    assert rest == {name: value for name, value in before.items() if name != "conditions"}
+    world.edit(epochs="more")
+    await reconcile(operator)
+    assert (readable(world), len(operator.events.seen)) == ([("False", 3)], told + 2)
+
+
+async def test_a_trainer_that_can_be_read_again_goes_on(world):
+    """TR30."""
+    operator = await running(world)
+    world.edit(epochs="many")
+    await reconcile(operator)
+    world.edit(epochs=50)
+    world.crash(W0)
+    world.tick(operator)
+    await reconcile(operator)
+    assert readable(world) == [("True", 3)]
+    assert world.status.restarts == 1
+
+
+@pytest.mark.parametrize("status", [{"conditions": "none"}, {"conditions": ["none"]}, "none"])
+async def test_where_no_condition_can_be_added_an_event_says_it(world, status):
+    """TR28: the status itself may be what cannot be read."""
+    world.api.log.put(TRAINERS, {**stored(world), "status": status})
+    operator = Operator(world)
+    for _ in range(3):
+        assert await reconcile(operator) is None
+    assert (world.api.writes, [reason for reason, _ in operator.events.seen]) == ([], ["NotReadable"])
+
+
+async def test_a_condition_that_the_api_server_refuses_is_an_event_and_not_tried_again(world):
+    """TR30: under the new CRD the stored object may be no valid one; nothing is written in a loop."""
+    world.edit(epochs="many")
+    operator = Operator(world)
+    world.api.planned.append(Invalid("spec.epochs", status=422, reason="Invalid"))
+    for _ in range(3):
+        assert await reconcile(operator) is None
+    assert (world.api.writes, [reason for reason, _ in operator.events.seen]) == ([], ["NotReadable"])
+
+
+async def test_a_condition_that_was_not_stored_for_another_write_is_tried_again(world):
+    """TR30, EV1: and nothing was said meanwhile."""
+    world.edit(epochs="many")
+    operator = Operator(world)
+    world.api.planned.append(Conflict("changed", status=409, reason="Conflict"))
+    with pytest.raises(Conflict):
+        await reconcile(operator)
+    assert operator.events.seen == []
+    await reconcile(operator)
+    assert readable(world) == [("False", 2)]
+
+
+@pytest.mark.parametrize("leaves", ["another operator", "deleted"])
+async def test_nothing_is_said_of_what_is_not_ours_or_on_its_way_out(world, leaves):
+    """TR36."""
+    world.edit(epochs="many", **({"managedBy": "kueue.x-k8s.io/multikueue"} if leaves != "deleted" else {}))
+    if leaves == "deleted":
+        found = stored(world)
+        found["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
+        world.api.log.put(TRAINERS, found)
+    operator = Operator(world)
+    assert await reconcile(operator) is None
+    assert (world.api.writes, operator.events.seen) == ([], [])
 
 
 async def test_a_trainer_that_is_not_there_is_nothing_to_do(world):
