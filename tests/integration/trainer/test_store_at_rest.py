@@ -3,11 +3,16 @@
 import subprocess
 import sys
 
+from integration.trainer.othercluster import import_elsewhere
+
 LONG = 2000
 
 
 def test_users_go_back_to_a_checkpoint_and_a_janitor_works_at_rest(job, until):
-    """CS5, CS12, GC1, CK6, RS6, R6: a deletion in the foreground waits for the store; DE4: records stay."""
+    """CS5, CS12, GC1, CK6, RS6, R6: a deletion in the foreground waits for the store; DE4: records stay.
+
+    In between, another cluster imports a copy of what is stored.
+    """
     digits = job.digits(epochs=LONG)
     store = digits.folder / f"store-{digits.namespace}"
     policy = {"bucket": f"file://{store}", "intervalMinutes": 0.05, "maxRetention": 50}
@@ -58,6 +63,23 @@ def test_users_go_back_to_a_checkpoint_and_a_janitor_works_at_rest(job, until):
     assert plugin("import", "digits") == "trainer/digits has 2 committed checkpoints, 2 of them rebuilt\n"
     assert sorted(committed().values()) == kept
     assert digits.status()["timelines"] == opened
+
+    def shown(objects):
+        names = ("id", "step", "epoch", "timeline", "bytes", "digest", "shards", "copies", "storeId")
+        return sorted([each["status"].get(name, 0) for name in names] for each in objects)
+
+    mine = digits.object()
+    manifest = {
+        **{name: mine[name] for name in ("apiVersion", "kind", "spec")},
+        "metadata": {"name": digits.name, "namespace": digits.namespace},
+    }
+    (home,) = {path.parent for path in store.rglob("ckpt")}
+    objects, other, told = import_elsewhere(digits.folder / "other", home, manifest)
+    assert other["metadata"]["uid"] != mine["metadata"]["uid"]
+    assert [reason for reason, _ in told] == ["CheckpointsImported"]
+    assert shown(objects) == shown(digits.world.get("checkpoints", "-n", digits.namespace)["items"])
+    assert other["status"]["timelines"] == opened
+    assert not other["metadata"].get("annotations", {}).get("trainer.operator.kubeflow.org/import")
 
     kubectl, place = digits.world.kubectl, ("-n", digits.namespace)
     kubectl("delete", "trainer", "digits", *place, "--cascade=foreground", "--wait=false")
