@@ -71,10 +71,10 @@ def test_members_share_the_domain_that_has_room_for_all_and_a_replacement_joins_
     assert zones_of(near, zones)["near-worker-1-a1"] == before["near-worker-0"]
 
 
-def test_a_preferred_level_falls_back_and_a_slip_of_the_pen_starts_nothing(job, zones, until):
+def test_a_preferred_level_falls_back_and_a_level_that_nobody_knows_starts_nothing(job, zones, until):
     """TP5, TP6, SC11: those that find no room beside the first share another zone."""
     rather = make(job, "rather", 4, preferred="zone")
-    unknown = make(job, "unknown", 2, required="zoen")
+    unknown = make(job, "unknown", 2, required="planet")
     until(lambda: len(zones_of(rather, zones)) == 4, 60, "all placed", tell=rather.status)
     assert len(set(zones_of(rather, zones).values())) == 2
 
@@ -82,5 +82,5 @@ def test_a_preferred_level_falls_back_and_a_slip_of_the_pen_starts_nothing(job, 
         rows = unknown.status().get("conditions") or ()
         return next((each["message"] for each in rows if each["reason"] == "TopologyLevelUnknown"), "")
 
-    assert "topology level zoen is not known, only " in until(told, 60, "the condition", tell=unknown.status)
+    assert "topology level planet is not known, only " in until(told, 60, "the condition", tell=unknown.status)
     assert unknown.pods() == {}
