@@ -82,5 +82,7 @@ def test_a_preferred_level_falls_back_and_a_level_that_nobody_knows_starts_nothi
         rows = unknown.status().get("conditions") or ()
         return next((each["message"] for each in rows if each["reason"] == "TopologyLevelUnknown"), "")
 
-    assert "topology level planet is not known, only " in until(told, 60, "the condition", tell=unknown.status)
+    assert "topology level planet is not known, only " in until(
+        told, 60, "the condition", tell=unknown.status
+    )
     assert unknown.pods() == {}
