@@ -4,8 +4,8 @@
 to frameworks are addresses of the membership epoch, never names (ME4): while an old pod is on its way out, the name of
 its member has two addresses.
 
-It is made once all pods have an address, since Kubernetes writes the list of addresses anew for each that comes later:
-in a storm of small jobs that was a quarter of the API server's work. One that was deleted by hand comes back.
+It is made once all pods have an address, since Kubernetes writes both its lists of addresses anew for those that come
+later. One that was deleted by hand comes back.
 
 Pure. Owned by the Trainer, so it goes with it; its name is a function of the Trainer's (R1, TR24).
 """
