@@ -5,6 +5,7 @@ users. Models are values: frozen, changed with `model_copy(update=...)`. Unknown
 an older operator must live with a newer CRD; the API server reports them to users under strict validation.
 """
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Self
@@ -198,6 +199,11 @@ class Condition(ApiModel):
 
 
 Conditions = Annotated[tuple[Condition, ...], Field(max_length=32), ListType("type")]
+
+
+def condition_of(conditions: Iterable[Condition], type: str) -> Condition | None:
+    """Return the condition of a type; None while there is none."""
+    return next((condition for condition in conditions if condition.type == type), None)
 
 
 class ObjectMeta(ApiModel):

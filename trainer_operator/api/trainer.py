@@ -3,10 +3,11 @@
 Fields whose behaviour arrives later are typed and validated already: fields are added, never given a new meaning.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, StrictBool, StringConstraints
+from pydantic import Field, StrictBool, StringConstraints, ValidationError
 
 from trainer_operator.api import bucket as buckets
 from trainer_operator.api import pattern
@@ -450,3 +451,11 @@ class Trainer(ApiObject):
             shows="self.metadata.name",
         ),
     )
+
+
+def readable(stored: Mapping[str, Any]) -> Trainer | None:
+    """Return a stored Trainer; None if it cannot be read, which its own reconciler says on the object."""
+    try:
+        return Trainer.read(stored)
+    except ValidationError:
+        return None

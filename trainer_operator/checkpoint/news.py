@@ -5,7 +5,7 @@ from typing import Literal, Protocol
 
 from runtime.objects import JsonObject
 from trainer_operator.api.checkpoint import Checkpoint, CheckpointState, CheckpointStatus
-from trainer_operator.api.meta import API_VERSION
+from trainer_operator.api.meta import API_VERSION, condition_of
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.telemetry.metrics import Ending, TrainerMetrics
 
@@ -35,7 +35,8 @@ def announce(
         text = f"checkpoint {name} of step {after.step} is committed: {after.size}, {after.copies} durable copies"
         events.event(about, type="Normal", reason="CheckpointCommitted", message=text)
     elif ending == "aborted":
-        why = next((f"{c.reason}: {c.message}" for c in after.conditions if c.type == "Aborted"), "Aborted")
+        told = condition_of(after.conditions, "Aborted")
+        why = f"{told.reason}: {told.message}" if told is not None else "Aborted"
         text = f"checkpoint {name} was given up: {why}"[:1024]
         events.event(about, type="Warning", reason="CheckpointAborted", message=text)
 

@@ -6,14 +6,12 @@ news, and only then tells the agents. At most five writes in the life of an obje
 
 from collections.abc import Callable
 
-from pydantic import ValidationError
-
 from runtime.client.rest import Client
 from runtime.clock import Clock
 from runtime.controller.reconciler import Request, Result
 from runtime.objects import ObjectKey
 from trainer_operator.api.checkpoint import Checkpoint, CheckpointState
-from trainer_operator.api.trainer import Trainer
+from trainer_operator.api.trainer import Trainer, readable
 from trainer_operator.checkpoint.news import EventSink, announce, tell_differing, tell_unknown
 from trainer_operator.checkpoint.objects import CheckpointObjects, Objects
 from trainer_operator.checkpoint.state import Move, Order, Outcome, step
@@ -102,13 +100,8 @@ class CheckpointReconciler:
     def _trainer_of(self, checkpoint: Checkpoint) -> Trainer | None:
         reference = checkpoint.spec.trainer_ref
         found = self._trainers.get(ObjectKey(checkpoint.metadata.namespace or "", reference.name))
-        if found is None:
-            return None
-        try:
-            trainer = Trainer.read(found)
-        except ValidationError:
-            return None  # its own reconciler says so
-        return trainer if reference.uid in (None, trainer.metadata.uid) else None
+        trainer = readable(found) if found is not None else None
+        return trainer if trainer is not None and reference.uid in (None, trainer.metadata.uid) else None
 
     async def _take(self, view: View, move: Move) -> Checkpoint:
         """Write what the move changes; the same move twice writes nothing."""

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from runtime.conditions import set_condition
 from trainer_operator.api.checkpoint import Checkpoint, CheckpointState, CheckpointStatus
-from trainer_operator.api.meta import Condition
+from trainer_operator.api.meta import Condition, condition_of
 from trainer_operator.api.names import restoring_epoch
 from trainer_operator.api.status import AT_REST, TERMINAL, MembershipPhase, ServerPhase
 from trainer_operator.api.timelines import current_timeline
@@ -284,7 +284,8 @@ class View:
 
 
 def _aborted_at(status: CheckpointStatus) -> datetime | None:
-    return next((c.last_transition_time for c in status.conditions if c.type == "Aborted"), None)
+    told = condition_of(status.conditions, "Aborted")
+    return told.last_transition_time if told is not None else None
 
 
 def _holder_text(holder: Holder) -> str:

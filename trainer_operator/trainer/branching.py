@@ -8,6 +8,7 @@ The number is the store's: one that is taken was meant for a start that never ca
 from collections.abc import Iterable
 
 from trainer_operator.api.checkpoint import STORE_PROBLEMS
+from trainer_operator.api.meta import condition_of
 from trainer_operator.api.status import Timeline
 from trainer_operator.api.timelines import current_timeline, opened
 from trainer_operator.topology.beat import DirectiveResult
@@ -105,8 +106,8 @@ def problem(draft: Draft) -> tuple[str, str] | None:
 
 def _complain(draft: Draft, error: str) -> None:
     """Say so once; how it goes on, the condition CheckpointHealthy says."""
-    known = next((c.message or "" for c in draft.status.conditions if c.type == "CheckpointHealthy"), "")
-    if not known.startswith(WAITING):
+    told = condition_of(draft.status.conditions, "CheckpointHealthy")
+    if told is None or not told.message.startswith(WAITING):
         reason, sentence = _named(error)
         draft.event("TimelineNotRecorded", f"{reason}: {sentence}; it is tried again", warning=True)
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import structlog
-from pydantic import ValidationError
 
 from runtime.cache.index import OWNER_UID
 from runtime.cache.projection import Pod
@@ -21,7 +20,7 @@ from runtime.controller.reconciler import Request, Result
 from runtime.objects import PODS, ObjectKey
 from trainer_operator.api.meta import API_VERSION
 from trainer_operator.api.resources import TRAINERS
-from trainer_operator.api.trainer import Trainer
+from trainer_operator.api.trainer import Trainer, readable
 from trainer_operator.topology.beat import DirectiveResult, janitor_of
 from trainer_operator.topology.members import JANITOR, Members
 from trainer_operator.trainer.apply import EventSink
@@ -91,10 +90,9 @@ class DeletionReconciler:
         cached = self._trainers.get(request.key)
         if cached is None or not concerns(cached):  # nearly all, so the others are read after this
             return None
-        try:
-            trainer = Trainer.read(cached)
-        except ValidationError:
-            return None  # its own reconciler says so
+        trainer = readable(cached)
+        if trainer is None:
+            return None
         obj, uid = dict(cached), trainer.metadata.uid
         running = [
             pod for pods in pods_by_member(self._pods.by_index(OWNER_UID, uid), uid).values() for pod in pods

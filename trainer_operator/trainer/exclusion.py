@@ -4,12 +4,12 @@ The scheduler knows of a lost node only when its lease runs out, long after the 
 replacement would be put on the very node that was lost.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any
 
 from trainer_operator.api.status import ExcludedNode, TrainerStatus
 from trainer_operator.api.topology import StorageRecovery
+from trainer_operator.trainer.affinity import Affinity, requiring_nodes
 from trainer_operator.trainer.draft import Draft
 
 FIRST = 30 * 60.0
@@ -45,16 +45,7 @@ def excluded_names(status: TrainerStatus) -> list[str]:
     return [entry.name for entry in status.excluded_nodes if entry.until is not None]
 
 
-def away_from(affinity: Mapping[str, Any] | None, nodes: Iterable[str]) -> dict[str, Any] | None:
-    """Add to an affinity that pods keep away from nodes; every alternative of the user's gets the condition."""
+def away_from(affinity: Affinity | None, nodes: Iterable[str]) -> Affinity | None:
+    """Add to an affinity that pods keep away from nodes."""
     fields = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in nodes]
-    if not fields:
-        return dict(affinity) if affinity else None
-    result = dict(affinity or {})
-    node_affinity = dict(result.get("nodeAffinity") or {})
-    required = dict(node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {})
-    terms = required.get("nodeSelectorTerms") or [{}]
-    required["nodeSelectorTerms"] = [{**term, "matchFields": fields} for term in terms]
-    node_affinity["requiredDuringSchedulingIgnoredDuringExecution"] = required
-    result["nodeAffinity"] = node_affinity
-    return result
+    return requiring_nodes(affinity or None, "matchFields", fields)

@@ -23,7 +23,7 @@ from trainer_operator.api.meta import API_VERSION
 from trainer_operator.api.resources import CHECKPOINTS, TRAINERS
 from trainer_operator.api.status import AT_REST, Timeline
 from trainer_operator.api.timelines import KEPT
-from trainer_operator.api.trainer import Trainer
+from trainer_operator.api.trainer import Trainer, readable
 from trainer_operator.topology.beat import DirectiveResult, janitor_of
 from trainer_operator.topology.members import JANITOR, Directive, Members
 from trainer_operator.trainer.apply import EventSink
@@ -75,10 +75,9 @@ class ImportReconciler:
         asked = (cached["metadata"].get("annotations") or {}).get(names.IMPORT_ANNOTATION) if cached else None
         if cached is None or not asked or asked.startswith(names.IMPORT_FAILED):
             return None
-        try:
-            trainer = Trainer.read(cached)
-        except ValidationError:
-            return None  # its own reconciler says so
+        trainer = readable(cached)
+        if trainer is None:
+            return None
         if trainer.metadata.deletion_timestamp is not None:
             return None
         if trainer.status.phase not in AT_REST or trainer.spec.checkpoint is None:

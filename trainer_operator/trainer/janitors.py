@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
-from pydantic import ValidationError
 
 from runtime.cache.index import OWNER_UID
 from runtime.cache.projection import Pod
@@ -20,7 +19,7 @@ from runtime.controller.reconciler import Request, Result
 from runtime.objects import PODS, ObjectKey, uid_of
 from trainer_operator.api import names
 from trainer_operator.api.meta import API_VERSION
-from trainer_operator.api.trainer import Trainer
+from trainer_operator.api.trainer import Trainer, readable
 from trainer_operator.topology.beat import janitor_of
 from trainer_operator.topology.members import JANITOR, Members
 from trainer_operator.trainer.apply import EventSink
@@ -89,10 +88,9 @@ class JanitorReconciler:
         if not wanted and pod is None:  # nearly all, so the Trainer is read after this
             self._forget(uid)
             return None
-        try:
-            trainer = Trainer.read(cached)
-        except ValidationError:
-            return None  # its own reconciler says so
+        trainer = readable(cached)
+        if trainer is None:
+            return None
         past = self._past.setdefault(uid, _Past(now))
         if wanted:
             past.busy_at = now

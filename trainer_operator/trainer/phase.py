@@ -3,7 +3,7 @@
 from typing import Any
 
 from runtime.conditions import ConditionStatus, set_condition
-from trainer_operator.api.meta import Condition
+from trainer_operator.api.meta import Condition, condition_of
 from trainer_operator.api.names import worker_selector
 from trainer_operator.api.status import AT_REST, TERMINAL, Phase, RoleStatus, TrainerStatus
 from trainer_operator.topology.members import MemberId
@@ -209,15 +209,14 @@ def _rules_row(draft: Draft) -> tuple[str, bool | None, str, str] | None:
             "BadPattern",
             f"{fault}; until it is corrected this rule never applies",
         )
-    if any(condition.type == "FailureRulesValid" for condition in draft.status.conditions):
-        return "FailureRulesValid", True, "Valid", ""
-    return None
+    told = condition_of(draft.status.conditions, "FailureRulesValid")
+    return ("FailureRulesValid", True, "Valid", "") if told is not None else None
 
 
 def _readable_row(status: TrainerStatus) -> tuple[str, bool | None, str, str] | None:
     """Return the row of condition Readable; None where that was never in question."""
-    told = any(condition.type == unreadable.CONDITION for condition in status.conditions)
-    return (unreadable.CONDITION, True, "Readable", "") if told else None
+    told = condition_of(status.conditions, unreadable.CONDITION)
+    return (unreadable.CONDITION, True, "Readable", "") if told is not None else None
 
 
 def _succeeded(phase: Phase) -> bool | None:

@@ -68,14 +68,14 @@ def kind_of(trainer: Trainer) -> PodGroupKind | None:
 def follow(draft: Draft) -> None:
     """Have the PodGroup be as the Trainer is now, and gone while it rests (TR37)."""
     status, found = draft.status, draft.observed.pod_group
-    trainer = draft.observed.trainer.model_copy(update={"status": status})
-    kind = kind_of(trainer)
+    kind = kind_of(draft.observed.trainer)
     if kind is None or status.phase in AT_REST:
         if found is not None:
             draft.actions.append(DeletePodGroup(found.resource, found.name, found.uid))
         return
     if status.start_time is None or draft.observed.pod_groups_fault:
         return
+    trainer = draft.observed.trainer.model_copy(update={"status": status})
     if found is None or not _says(found.spec, group_spec(trainer, kind)):
         draft.actions.append(WritePodGroup(exists=found is not None))
 

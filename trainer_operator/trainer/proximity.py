@@ -11,13 +11,13 @@ A pod that is stuck on a lost node counts for the scheduler as well. So when non
 placement begins: else the loss of a whole rack would bind its successors to the rack that is lost. Pure.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from trainer_operator.api import names
 from trainer_operator.api.status import AllocationStatus
 from trainer_operator.api.trainer import TopologyPolicy, Trainer
 from trainer_operator.trainer import membership
+from trainer_operator.trainer.affinity import Affinity, preferring_pods, requiring_nodes, requiring_pods
 from trainer_operator.trainer.draft import Draft
 from trainer_operator.trainer.entrypoint import role_settings
 from trainer_operator.trainer.levels import Unresolved, resolve
@@ -27,11 +27,7 @@ UNKNOWN = "TopologyLevelUnknown"
 CONFLICT = "TopologyConflict"
 RETRY = 5.0
 """Seconds after which nodes and configuration are looked at again: neither wakes a Trainer that has no pods."""
-WEIGHT = 100
-"""Of the preferred level; the most that there is, and weighed against what else the scheduler prefers."""
 MOST_TRIED = 64
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def policy_of(trainer: Trainer) -> TopologyPolicy | None:
@@ -124,7 +120,7 @@ def placement_label(trainer: Trainer, allocation: AllocationStatus | None) -> st
     return f"{trainer.metadata.uid[:8]}-{allocation.placement or 0}"
 
 
-def near_members(trainer: Trainer, affinity: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+def near_members(trainer: Trainer, affinity: Affinity | None) -> Affinity | None:
     """Add to an affinity that a pod runs in the domain of the other members; what the user asked for is kept."""
     allocation = trainer.status.allocation
     label = placement_label(trainer, allocation)
@@ -133,32 +129,20 @@ def near_members(trainer: Trainer, affinity: Mapping[str, Any] | None) -> Mappin
     selector = {
         "matchLabels": {names.TRAINER_LABEL: trainer.metadata.name, names.PLACEMENT_LABEL: label},
     }
-    pods = dict((affinity or {}).get("podAffinity") or {})
     if allocation.required_label:
         affinity = _elsewhere(affinity, allocation.required_label, allocation.tried)
         term = {"topologyKey": allocation.required_label, "labelSelector": selector}
-        pods[REQUIRED] = [*pods.get(REQUIRED, ()), term]
+        affinity = requiring_pods(affinity, "podAffinity", term)
     if allocation.preferred_label:
         term = {"topologyKey": allocation.preferred_label, "labelSelector": selector}
-        pods[PREFERRED] = [*pods.get(PREFERRED, ()), {"weight": WEIGHT, "podAffinityTerm": term}]
-    return {**(affinity or {}), "podAffinity": pods}
+        affinity = preferring_pods(affinity, "podAffinity", term)
+    return affinity
 
 
-def _elsewhere(
-    affinity: Mapping[str, Any] | None, label: str, tried: tuple[str, ...]
-) -> Mapping[str, Any] | None:
-    """Add to an affinity that no domain is used that was tried; every alternative of the user's gets the condition."""
-    if not tried:
-        return affinity
-    condition = {"key": label, "operator": "NotIn", "values": list(tried)}
-    nodes = dict((affinity or {}).get("nodeAffinity") or {})
-    terms = (nodes.get(REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
-    nodes[REQUIRED] = {
-        "nodeSelectorTerms": [
-            {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), condition]} for term in terms
-        ]
-    }
-    return {**(affinity or {}), "nodeAffinity": nodes}
+def _elsewhere(affinity: Affinity | None, label: str, tried: tuple[str, ...]) -> Affinity | None:
+    """Add to an affinity that no domain is used that was tried."""
+    conditions = [{"key": label, "operator": "NotIn", "values": list(tried)}] if tried else []
+    return requiring_nodes(affinity, "matchExpressions", conditions)
 
 
 def _try_but(draft: Draft, allocation: AllocationStatus, tried: tuple[str, ...]) -> None:

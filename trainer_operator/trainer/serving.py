@@ -6,13 +6,11 @@ second replica of shard 0 and the first of the others. The standbys hold the sna
 no place in the epoch: it is formed, and trains, without them. Pure.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from trainer_operator.api import names
 from trainer_operator.api.status import MembershipStatus
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.topology.members import MemberId
+from trainer_operator.trainer.affinity import Affinity, preferring_pods
 from trainer_operator.trainer.ranges import parse_members
 
 
@@ -49,9 +47,7 @@ def standbys(trainer: Trainer, membership: MembershipStatus) -> frozenset[Member
     return frozenset(all_servers(trainer)) - frozenset(serving_members(trainer, membership))
 
 
-def apart_from_replicas(
-    trainer: Trainer, member: MemberId, affinity: Mapping[str, Any] | None
-) -> Mapping[str, Any] | None:
+def apart_from_replicas(trainer: Trainer, member: MemberId, affinity: Affinity | None) -> Affinity | None:
     """Add to an affinity that a server rather runs on another node than the replicas of its shard."""
     if member.role != "ps" or trainer.spec.topology.replication_factor == 1:
         return affinity
@@ -65,10 +61,7 @@ def apart_from_replicas(
             ],
         },
     }
-    pods = dict((affinity or {}).get("podAntiAffinity") or {})
-    key = "preferredDuringSchedulingIgnoredDuringExecution"
-    pods[key] = [*pods.get(key, ()), {"weight": 100, "podAffinityTerm": term}]
-    return {**(affinity or {}), "podAntiAffinity": pods}
+    return preferring_pods(affinity, "podAntiAffinity", term)
 
 
 def at_work(trainer: Trainer) -> frozenset[MemberId]:

@@ -1,6 +1,7 @@
 """Members whose start waits for the store (RS2): nothing was lost, so they wait, but not in silence. Pure."""
 
 from trainer_operator.api.checkpoint import STORE_PROBLEMS
+from trainer_operator.api.meta import condition_of
 from trainer_operator.trainer.draft import Draft
 from trainer_operator.trainer.membership import ACTIVE, live, members_of
 
@@ -23,6 +24,6 @@ def problem(draft: Draft) -> tuple[str, str] | None:
 def follow(draft: Draft) -> None:
     """Say so once, in an Event; how it goes on, the condition CheckpointHealthy says."""
     found = problem(draft)
-    known = next((c.message or "" for c in draft.status.conditions if c.type == "CheckpointHealthy"), "")
-    if found is not None and not known.startswith(WAITING):
+    told = condition_of(draft.status.conditions, "CheckpointHealthy")
+    if found is not None and (told is None or not told.message.startswith(WAITING)):
         draft.event("StartWaitsForStore", f"{found[0]}: {found[1]}; it is tried again", warning=True)

@@ -22,6 +22,7 @@ import msgspec
 
 from runtime.cache.projection import Projection
 from trainer_operator.api import names
+from trainer_operator.api.meta import condition_of
 from trainer_operator.api.status import OldPod, OldPodPhase
 from trainer_operator.api.topology import StorageRecovery
 from trainer_operator.api.trainer import Trainer
@@ -259,8 +260,8 @@ def old_pod_row(draft: Draft) -> tuple[str, bool | None, str, str] | None:
     stuck = stuck_pods(draft)
     detaching = [old for old in draft.status.old_pods if old.phase is OldPodPhase.DETACHING]
     if not stuck and not detaching:
-        had = any(condition.type == "OldPodStuck" for condition in draft.status.conditions)
-        return ("OldPodStuck", False, "None", "") if had else None
+        told = condition_of(draft.status.conditions, "OldPodStuck")
+        return ("OldPodStuck", False, "None", "") if told is not None else None
     if not stuck:
         old = detaching[0]
         return (

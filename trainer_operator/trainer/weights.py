@@ -11,6 +11,7 @@ Pure.
 
 import re
 
+from trainer_operator.api.meta import condition_of
 from trainer_operator.api.status import Phase, WeightsStatus
 from trainer_operator.api.trainer import HuggingFaceWeights, Trainer
 from trainer_operator.topology.members import MemberId
@@ -116,4 +117,5 @@ def _has_files(draft: Draft, member: MemberId, pod: PodView) -> bool:
 
 def _told(draft: Draft) -> str:
     """Return what the condition says so far."""
-    return next((each.status for each in draft.status.conditions if each.type == CONDITION), "")
+    told = condition_of(draft.status.conditions, CONDITION)
+    return told.status if told is not None else ""

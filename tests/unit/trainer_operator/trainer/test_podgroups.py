@@ -33,6 +33,15 @@ async def passes(world, operator, count=1):
         world.tick(operator)
 
 
+async def running():
+    world = world_of()
+    operator = Operator(world)
+    await passes(world, operator)
+    enter_queue(world)
+    await passes(world, operator, 8)
+    return world, operator
+
+
 async def reconcile(operator):
     return await operator.trainer.reconcile(request())
 
@@ -76,11 +85,7 @@ async def test_a_group_that_waits_costs_no_write():
 
 async def test_the_group_is_kept_by_a_replacement_and_given_back_by_suspend_and_end():
     """TR37, TR38."""
-    world = world_of()
-    operator = Operator(world)
-    await passes(world, operator)
-    enter_queue(world)
-    await passes(world, operator, 8)
+    world, operator = await running()
     uid = found(world)["metadata"]["uid"]
     world.delete_pod("t-worker-1")
     await passes(world, operator, 12)
@@ -101,11 +106,7 @@ async def test_the_group_is_kept_by_a_replacement_and_given_back_by_suspend_and_
 
 async def test_the_group_follows_the_number_of_members():
     """TR38: changed in place."""
-    world = world_of()
-    operator = Operator(world)
-    await passes(world, operator)
-    enter_queue(world)
-    await passes(world, operator, 8)
+    world, operator = await running()
     uid = found(world)["metadata"]["uid"]
     world.scale(3)
     await passes(world, operator, 2)
