@@ -191,6 +191,7 @@ EVERYTHING = trainer(
             "maxRetention": 1,
             "stagingTimeoutSeconds": 60,
             "retainOnDelete": False,
+            "verifyAtRest": False,
             "credentialsSecret": "s3",
         },
         "profile": "cheap",

@@ -311,6 +311,7 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
     trainer_controller.watch(nodes, mapping=trainers_on_node, predicate=readiness_changed)
     checkpoint_controller.watch(checkpoints)
     prober_controller.watch(checkpoints, mapping=owner_of(TRAINERS))
+    prober_controller.watch(trainers, predicate=is_changed_in_spec)
     checkpoint_controller.watch(
         trainers, mapping=lambda trainer: open_checkpoints(uid_of(trainer)), predicate=generation_changed
     )
@@ -388,6 +389,11 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
 def appears_or_goes(old: AnyObject | None, new: AnyObject | None) -> bool:
     """Let Trainers pass that are new to us, were deleted, or are being so."""
     return old is None or new is None
+
+
+def is_changed_in_spec(old: AnyObject | None, new: AnyObject | None) -> bool:
+    """Let only changes of a spec pass, and deletions."""
+    return old is not None and generation_changed(old, new)
 
 
 def is_gone(_old: AnyObject | None, new: AnyObject | None) -> bool:

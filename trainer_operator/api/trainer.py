@@ -123,6 +123,8 @@ class CheckpointPolicy(ApiModel):
     """Seconds that saving may take before it is given up. Default 600."""
     retain_on_delete: StrictBool = True
     """Whether the checkpoints in the bucket outlive the Trainer. Default true."""
+    verify_at_rest: StrictBool = True
+    """Whether a pod is started once a day to read the checkpoints while no member runs. Default true."""
     credentials_secret: ObjectName | None = None
     """Secret with the credentials of the bucket, in the namespace of the Trainer."""
 

@@ -4,8 +4,8 @@
     …#<n>                                  tried again after a failure, with growing pauses
 
 One order at a time per Trainer. What a scrub found is one write of the Checkpoint; a store that stays at fault is one
-as well. While a Trainer is at rest a janitor is started for it, one at a time per namespace and store; only what a user
-asks for does not wait for its turn.
+as well. While a Trainer is at rest a janitor is started for it, one at a time per namespace and store, unless
+`checkpoint.verifyAtRest` is false; only what a user asks for is read in any case, and does not wait for its turn.
 """
 
 import re
@@ -99,14 +99,15 @@ class Prober:
         committed = {each["metadata"]["name"]: each for each in listed if _is_kept(each)}
         candidates = {name: _candidate(each) for name, each in committed.items()}
         now = self._clock.utcnow()
-        chosen = choose(candidates.values(), now, rests=rests)
+        awaited = [each for each in candidates.values() if each.is_asked or _is_read_unasked(trainer)]
+        chosen = choose(awaited, now, rests=rests)
         reader = self._reader(trainer, chosen, rests=rests) if chosen is not None else None
         if chosen is None or reader is None:
             self._declare(request.key, uid, None)
             self._due.pop(request.key, None)
             if chosen is not None:
                 return Result(requeue_after=WITHOUT_AGENT)
-            listed_due = (due_at(each, candidates.values(), rests=rests) for each in candidates.values())
+            listed_due = (due_at(each, awaited, rests=rests) for each in awaited)
             due = min(listed_due, default=None)
             return Result(requeue_after=(due - now).total_seconds()) if due is not None else None
         self._due[request.key] = due_at(chosen, candidates.values(), rests=rests)
@@ -293,6 +294,12 @@ def _state(obj: Mapping[str, Any]) -> CheckpointState | None:
 def _rests(trainer: Mapping[str, Any]) -> bool:
     """Whether no member of it will run by itself."""
     return (trainer.get("status") or {}).get("phase") in AT_REST
+
+
+def _is_read_unasked(trainer: Mapping[str, Any]) -> bool:
+    """Whether its checkpoints are read before a user asks for that: `checkpoint.verifyAtRest` may say no (PB1)."""
+    policy = (trainer.get("spec") or {}).get("checkpoint") or {}
+    return policy.get("verifyAtRest") is not False or not _rests(trainer)
 
 
 def _is_looked_after(trainer: Mapping[str, Any]) -> bool:

@@ -343,6 +343,42 @@ async def test_one_janitor_at_a_time_reads_a_store_unless_a_user_waits(asked):
     assert case.janitors_order() is not None
 
 
+UNREAD_AT_REST = {"checkpoint": {"bucket": "b", "verifyAtRest": False}}
+
+
+async def test_a_trainer_may_have_nothing_read_at_rest_but_what_somebody_asks_for():
+    """PB1: no pod, no write and no pass by the clock; nor is it late."""
+    case = Case(c1=30, c22=30)
+    case.rest(spec=UNREAD_AT_REST)
+    assert await case.prober.reconcile(request()) is None
+    assert (case.janitors_order(), case.called, case.api.writes, case.lag()) == (None, [], [], 0)
+    case.change("c22", annotations={VERIFY_ANNOTATION: format_time(case.clock.utcnow())})
+    await case.pass_at_rest()
+    assert case.janitors_order().args["ckpt"] == case.status("c22")["id"]
+    case.janitor_answers(case.janitors_order(), value=CORRUPT)
+    await case.pass_at_rest()
+    assert case.status("c22")["health"] == "Corrupt"
+    assert await case.prober.reconcile(request()) is None
+    assert case.janitors_order() is None
+
+
+async def test_a_read_at_rest_that_is_wanted_no_more_is_called_off():
+    """PB1: and taken up again once it is wanted."""
+    case = Case(c1=30)
+    for spec in ({"checkpoint": {"bucket": "b"}}, UNREAD_AT_REST) * 2:
+        case.rest(spec=spec)
+        await case.prober.reconcile(request())
+        assert (case.janitors_order() is None) == (spec is UNREAD_AT_REST)
+    assert case.called == [KEY] * 4
+
+
+async def test_while_members_run_all_is_read_whatever_is_said_of_rest():
+    """PB1."""
+    case = Case(c1=1)
+    case.rest(spec=UNREAD_AT_REST, phase="Running")
+    assert await case.order() is not None
+
+
 @pytest.mark.parametrize(
     "change",
     [
