@@ -72,6 +72,7 @@ from trainer_operator.trainer.podgroups import PodGroups
 from trainer_operator.trainer.reconciler import TrainerReconciler
 from trainer_operator.trainer.serving import at_work
 from trainer_operator.trainer.surroundings import NODE_INDEX, Surroundings
+from trainer_operator.trainer.unreadable import Unreadable, read_trainer
 from trainer_operator.trainer.urgency import is_new, pod_patience, trainer_patience
 from trainer_operator.trainer.views import Settings
 from trainer_operator.trainer.volumes import Attachment, Claim
@@ -356,9 +357,9 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
         members, authenticator, clock, is_leader=lambda: manager.is_leader, term=lambda: 0, metrics=metrics
     )
 
-    def trainer_of(key: ObjectKey) -> Trainer | None:
+    def trainer_of(key: ObjectKey) -> Trainer | Unreadable | None:
         found = trainers.get(key)
-        return Trainer.read(found) if found is not None else None
+        return read_trainer(found) if found is not None else None
 
     trees = TreeApi(
         forest,

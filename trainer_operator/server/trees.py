@@ -19,6 +19,10 @@ from trainer_operator.topology.forest import Forest
 from trainer_operator.topology.members import AgentView, MemberId, Members
 from trainer_operator.topology.state import DOWN, READY, State
 from trainer_operator.topology.tree import Tree
+from trainer_operator.trainer.unreadable import Unreadable
+
+LONGEST_SENTENCE = 400
+"""Characters of a refusal: clients keep the first 500 of what is no Status."""
 
 
 class TreeApi:
@@ -30,7 +34,7 @@ class TreeApi:
         members: Members,
         reviewer: UserReviewer,
         *,
-        trainer: Callable[[ObjectKey], Trainer | None],
+        trainer: Callable[[ObjectKey], Trainer | Unreadable | None],
         is_leader: Callable[[], bool],
     ) -> None:
         self._forest = forest
@@ -54,6 +58,8 @@ class TreeApi:
         if refusal is not None:
             return problem(refusal.status, refusal.message)
         trainer = self._trainer(key)
+        if isinstance(trainer, Unreadable):
+            return problem(409, f"Trainer {key.name} cannot be read: {trainer.fault}"[:LONGEST_SENTENCE])
         tree = self._forest.tree(trainer.metadata.uid) if trainer is not None else None
         if trainer is None or tree is None:
             return problem(404, f"no Trainer {key.name} in namespace {key.namespace}")

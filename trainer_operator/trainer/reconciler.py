@@ -38,7 +38,7 @@ from trainer_operator.trainer.podgroups import PodGroups
 from trainer_operator.trainer.proximity import awaited_label, must_resolve
 from trainer_operator.trainer.ranges import parse_members
 from trainer_operator.trainer.surroundings import Cache, Surroundings
-from trainer_operator.trainer.unreadable import Unreadable, is_said, status_with_condition, unreadable
+from trainer_operator.trainer.unreadable import Unreadable, is_said, read_trainer, status_with_condition
 from trainer_operator.trainer.views import Observed, Settings
 
 SOURCE = "trainer"
@@ -148,10 +148,7 @@ class TrainerReconciler:
             if order in {0, 1}:
                 return written
         self._written.pop(key, None)
-        try:
-            return Trainer.read(cached)
-        except ValidationError as error:
-            return unreadable(cached, error)
+        return read_trainer(cached)
 
     def _observe(self, trainer: Trainer, levels: tuple[Level, ...] | str) -> Observed:
         uid, namespace = trainer.metadata.uid, trainer.metadata.namespace or ""

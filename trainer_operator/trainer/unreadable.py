@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from runtime.conditions import find_condition, set_condition
-from trainer_operator.api.trainer import MANAGER
+from trainer_operator.api.trainer import MANAGER, Trainer
 
 CONDITION = "Readable"
 REASON = "NotReadable"
@@ -31,6 +31,14 @@ class Unreadable:
         spec = self.stored.get("spec")
         manager = spec.get("managedBy") if isinstance(spec, Mapping) else None
         return manager in {None, "", MANAGER} and not self.stored["metadata"].get("deletionTimestamp")
+
+
+def read_trainer(stored: Mapping[str, Any]) -> Trainer | Unreadable:
+    """Return a stored Trainer, or what is wrong with it."""
+    try:
+        return Trainer.read(stored)
+    except ValidationError as error:
+        return unreadable(stored, error)
 
 
 def unreadable(stored: Mapping[str, Any], error: ValidationError) -> Unreadable:

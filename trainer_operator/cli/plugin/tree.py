@@ -20,6 +20,7 @@ from rich.text import Text
 from runtime.client.config import ClientConfig
 from runtime.client.errors import (
     ApiError,
+    Conflict,
     Forbidden,
     NotFound,
     ResponseMalformed,
@@ -159,6 +160,8 @@ class Source:
                 f"{self._session.namespace}: is it the operator of this cluster?",
                 ExitCode.NOT_FOUND,
             ) from None
+        except Conflict as error:
+            raise Complaint(f"the operator at {address} says: {plain(_sentence(error.message))}") from None
         except ServiceUnavailable:
             raise Complaint(
                 f"the operator at {address} does not lead; give the address of the other replica",
@@ -174,6 +177,15 @@ class Source:
         if not isinstance(told, dict) or "trainer" not in told:
             raise Complaint(f"{address} did not answer as a Trainer operator does")
         return told
+
+
+def _sentence(body: str) -> str:
+    """Return the operator's words; of what is not its JSON, all of it."""
+    try:
+        told = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return body
+    return str(told.get("error") or body) if isinstance(told, dict) else body
 
 
 async def _as_value(source: Source, output: Output) -> None:
