@@ -8,6 +8,7 @@ from pathlib import Path
 
 from benchmarks.machine import facts
 from benchmarks.stock import report, results
+from benchmarks.stock.costs import costs
 from benchmarks.stock.interruption import finished
 from benchmarks.stock.journal import Journal
 from benchmarks.stock.plan import FULL, QUICK, Plan
@@ -61,7 +62,9 @@ def main(arguments: list[str] | None = None) -> int:
         del machine["load_before"]  # it is that of now, after the run
     elif not _measure(plan, journal):
         print("\ninterrupted: the same command goes on from here", file=sys.stderr)
+        print(costs(journal.records), file=sys.stderr)
         return 130
+    print(costs(journal.records), file=sys.stderr)
     found = results.document(plan, journal.records, machine=machine, command=command)
     if not chosen.so_far:
         journal.remove()

@@ -24,6 +24,7 @@ __all__ = [
     "requests",
     "runs",
     "submissions",
+    "writes",
 ]
 
 JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
@@ -128,6 +129,11 @@ def runs(entries: Iterable[Entry], *, node: str) -> dict[str, float]:
 def by_controllers(entries: Iterable[Entry], *, prefix: str) -> list[Entry]:
     """Return what the arm's controllers asked for, Kubernetes' own that work for it included."""
     return [each for each in entries if each.user.startswith(prefix) or each.user == JOB_CONTROLLER]
+
+
+def writes(entries: Iterable[Entry]) -> list[Entry]:
+    """Return what changes something; a leader that renews its lease has nothing to do, so that is left out."""
+    return [each for each in entries if each.verb not in READS and each.what != "leases"]
 
 
 def requests(entries: Sequence[Entry]) -> Counter[str]:

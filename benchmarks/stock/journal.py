@@ -1,6 +1,7 @@
 """What an interrupted run has measured already: one JSON line for each cell, written when the cell is done.
 
-The first line says which run it is. Lines of another run, and a last line that was cut off, count as not there.
+Lines stand in the order in which cells ended, which is another one where some run side by side. The first line says
+which run it is. Lines of another run, and a last line that was cut off, count as not there.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ class Record:
     """By scenario."""
     errors: Mapping[str, str] = field(default_factory=dict)
     """By scenario: why the arm is broken there."""
+    began: float = 0.0
+    """When, in seconds since the epoch."""
+    seconds: float = 0.0
+    """How long it took, from nothing to nothing: its cluster's start and end are in it."""
 
 
 class Journal:
@@ -87,6 +92,8 @@ def _read(file: Path, fingerprint: str) -> list[Record]:
                 said["versions"],
                 {name: Outcome(**outcome) for name, outcome in said["outcomes"].items()},
                 said["errors"],
+                said["began"],
+                said["seconds"],
             )
         )
     return found

@@ -1,7 +1,8 @@
 """The training program of the comparison on process nodes: `python3 member.py FOLDER`, the same for all arms.
 
 It takes a step every 0.2 s and writes each into FOLDER/log, a line `SECONDS EVENT PROCESS`. Whichever process finds
-FOLDER/exit or FOLDER/hang first takes it away, and exits as if killed, or hangs without using the processor. Where
+FOLDER/exit or FOLDER/hang first takes it away, and exits as if killed, or hangs without using the processor. Who takes
+FOLDER/loop away exits, and leaves FOLDER/looping, at which all that start later exit when their first step ends. Where
 the agent of this operator is, it is told the steps, as training code does; nobody else asks for them. It stands alone.
 """
 
@@ -21,8 +22,15 @@ def main(folder: str) -> None:
     job = _job()
     _tell(folder, "start")
     step = 0
+    is_loop = os.path.exists(os.path.join(folder, "looping"))
     while True:
         time.sleep(STEP)
+        if is_loop:
+            os._exit(KILLED)
+        if _takes(folder, "loop"):
+            os.close(os.open(os.path.join(folder, "looping"), os.O_CREAT | os.O_WRONLY))
+            _tell(folder, "cause")
+            os._exit(KILLED)
         if _takes(folder, "hang"):
             _tell(folder, "cause")
             while True:

@@ -14,6 +14,7 @@ from benchmarks.stock.scenario import Group
 from benchmarks.stock.scenarios import failures
 from benchmarks.stock.scenarios.idle import Idle
 from benchmarks.stock.scenarios.processes import ProcessFailure
+from benchmarks.stock.scenarios.processloop import ProcessLoop
 from benchmarks.stock.scenarios.resume import Resume
 from benchmarks.stock.scenarios.scale import Scale
 from benchmarks.stock.scenarios.storm import Storm
@@ -55,19 +56,34 @@ class Plan:
     repetitions: int = 1
 
     def cells(self) -> list[Cell]:
-        """Return the cells in the order in which they run.
+        """Return the cells in the order in which they begin."""
+        return [cell for step in self.steps() for cell in step]
 
-        Arms take turns within a group, and each repetition begins with another one, so that a machine that is slow
-        for a while is slow for all, and nobody is always first.
+    def steps(self) -> list[tuple[Cell, ...]]:
+        """Return the cells in order, those together that run side by side.
+
+        Everything is measured once before anything is measured again. Arms take turns within a group, and each
+        repetition begins with another one, so that a machine that is slow for a while is slow for all, and nobody is
+        always first. Cells that only wait, of neighbouring groups that have such, are one step, after the others.
         """
-        found: list[Cell] = []
+        found: list[tuple[Cell, ...]] = []
         for repetition in range(self.repetitions):
+            patient: list[Cell] = []
+            first = repetition % len(self.arms)
+            turns = self.arms[first:] + self.arms[:first]
             for group in self.groups:
-                if group.repetitions and repetition >= group.repetitions:
-                    continue
-                first = repetition % len(self.arms)
-                turns = self.arms[first:] + self.arms[:first]
-                found += [Cell(group.name, arm, repetition) for arm in turns if group.has(arm, repetition)]
+                if not group.patient and patient:
+                    found.append(tuple(patient))
+                    patient = []
+                for arm in turns:
+                    if group.has(arm, repetition):
+                        cell = Cell(group.name, arm, repetition)
+                        if arm in group.patient:
+                            patient.append(cell)
+                        else:
+                            found.append((cell,))
+            if patient:
+                found.append(tuple(patient))
         return found
 
     def group(self, name: str) -> Group:
@@ -129,21 +145,24 @@ QUICK = Plan(
 _ONCE = ("v2-tuned", *_UNTUNED)
 """Measured in the first repetition only: each takes minutes, and none is near the others."""
 
+_EXIT = ProcessFailure("exit", "A process exits")
+_HANG = ProcessFailure("hang", "A process hangs")
+
 FULL = Plan(
     "full",
     (
         Group("storm-100", (Storm(100),), rare=_ONCE),
         Group("storm-300", (Storm(300),), _LIMITED, rare=_ONCE),
         *failures.full(),
-        Group("underload-100", (UnderLoad(100, failures=20),), {**_NOBODY, **_LIMITED}, repetitions=1),
-        Group("process-exit", (ProcessFailure("exit", "A process exits"),), _ALIKE, 1, on_processes=True),
-        *(Group(f"scale-{pods}", (Scale(pods),), _STARTS, repetitions=1) for pods in (100, 1000)),
-        Group("storm-1000", (Storm(1000), Idle(1000)), _LIMITED, repetitions=1),
-        Group("storm-1x1000", (Storm(1, pods=1000),), _LIMITED, repetitions=1),
-        Group("underload-1000", (UnderLoad(1000, failures=50),), {**_NOBODY, **_LIMITED}, repetitions=1),
-        Group("resume", (Resume(),), _NO_CHECKPOINTS, repetitions=3),
-        Group("process-hang", (ProcessFailure("hang", "A process hangs"),), _ALIKE, 1, on_processes=True),
+        Group("process-exit", (_EXIT, ProcessLoop()), _ALIKE, repetitions=1, on_processes=True),
+        Group("process-hang", (_HANG,), _ALIKE, 1, patient=failures.PATIENT, on_processes=True),
         failures.node(),
+        Group("underload-100", (UnderLoad(100, failures=20),), {**_NOBODY, **_LIMITED}, repetitions=1),
+        Group("resume", (Resume(),), _NO_CHECKPOINTS, repetitions=3),
+        *(Group(f"scale-{pods}", (Scale(pods),), _STARTS, repetitions=1) for pods in (100, 1000)),
+        Group("storm-1x1000", (Storm(1, pods=1000),), _LIMITED, repetitions=1),
+        Group("storm-1000", (Storm(1000), Idle(1000)), _LIMITED, repetitions=1),
+        Group("underload-1000", (UnderLoad(1000, failures=50),), {**_NOBODY, **_LIMITED}, repetitions=1),
         Group("scale-10000", (Scale(10_000),), {**_STARTS, "v2-tuned": _SLOW_MANY}, repetitions=1),
     ),
     repetitions=5,

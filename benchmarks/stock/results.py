@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.result import Ratio
+from benchmarks.stock.costs import occupied
 from benchmarks.stock.journal import Record
 from benchmarks.stock.plan import Plan
 
@@ -45,7 +46,15 @@ def document(plan: Plan, records: Sequence[Record], *, machine: Mapping[str, Any
     return {
         "name": f"stock-{plan.name}",
         "command": command,
-        "cells": {"measured": len(records), "planned": len(plan.cells())},
+        "cells": {
+            "measured": len(records),
+            "planned": len(plan.cells()),
+            "seconds": round(occupied(records), 1),
+            "each": [
+                {**asdict(record.cell), "seconds": round(record.seconds, 1)}
+                for record in sorted(records, key=lambda record: record.began)
+            ],
+        },
         "machine": dict(machine),
         "versions": versions,
         "sections": sections,
@@ -172,7 +181,10 @@ def claims(found: Document) -> list[Ratio]:
 
 
 def _row(arm: str, scenario: str, group: str, records: Sequence[Record]) -> Document:
-    own = [record for record in records if record.cell.arm == arm and record.cell.group == group]
+    own = sorted(
+        (record for record in records if record.cell.arm == arm and record.cell.group == group),
+        key=lambda record: record.cell.repetition,
+    )
     return {
         "arm": arm,
         "repetitions": [asdict(record.outcomes[scenario]) for record in own if scenario in record.outcomes],

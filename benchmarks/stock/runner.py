@@ -1,90 +1,69 @@
 """Runs a plan, cell by cell: a fresh cluster, the arm, a few jobs to warm up, the scenarios of the group.
 
 Whatever goes wrong within a cell is its outcome: a broken arm is recorded with its error and never skipped. An
-interruption ends the run between two records, and the next run goes on there.
+interruption ends the run between two records, and the next run goes on there. Cells of arms that wait for minutes run
+side by side.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
-from typing import TextIO
 
 from benchmarks.stock.arm import Arm
 from benchmarks.stock.cluster import running
 from benchmarks.stock.journal import Journal, Record
 from benchmarks.stock.plan import Cell, Plan, new_arm
 from benchmarks.stock.processnodes import process_nodes
+from benchmarks.stock.progress import Progress
 from benchmarks.stock.scenario import Group, Outcome, Room
 from benchmarks.stock.scenarios.storm import Storm
+from benchmarks.stock.sidebyside import side_by_side
 from runtime.clock import SystemClock
 
-__all__ = ["Progress", "run", "run_cell"]
+__all__ = ["run", "run_cell"]
 
 CELL_LIMIT = 1800.0
 """Seconds after which a cell is broken, whatever it waits for."""
 WARM_UP_JOBS = 3
-
-
-class Progress:
-    """One line on a terminal that says where the run is; elsewhere a line for each cell."""
-
-    def __init__(self, stream: TextIO = sys.stderr, *, total: int, done: int = 0) -> None:
-        self._stream = stream
-        self._is_terminal = stream.isatty()
-        self._clock = SystemClock()
-        self._began = self._clock.monotonic()
-        self._total, self._done = total, done
-        self._cell = ""
-
-    def begin(self, cell: Cell) -> None:
-        """Name the cell that begins."""
-        self._cell = f"{cell.group}, {cell.arm}, repetition {cell.repetition + 1}"
-        self.say("a fresh cluster")
-
-    def say(self, text: str) -> None:
-        """Show what goes on in the cell, on a terminal only."""
-        if self._is_terminal:
-            line = f"[{self._done + 1}/{self._total}] {self._elapsed()} {self._cell}: {text}"
-            self._stream.write(f"\r\x1b[2K{line[:150]}")
-            self._stream.flush()
-
-    def end(self, record: Record) -> None:
-        """Say how the cell ended."""
-        self._done += 1
-        said = "; ".join(f"{name} is broken: {error}" for name, error in record.errors.items()) or "done"
-        start = "\r\x1b[2K" if self._is_terminal else ""
-        self._stream.write(f"{start}[{self._done}/{self._total}] {self._elapsed()} {self._cell}: {said}\n")
-        self._stream.flush()
-
-    def _elapsed(self) -> str:
-        minutes, seconds = divmod(int(self._clock.monotonic() - self._began), 60)
-        return f"{minutes}:{seconds:02}"
+SIDE_BY_SIDE = 6
+"""Clusters at once, at most: each has an API server, and all programs of a cluster that waits cost 0.1 processors."""
 
 
 async def run(
     plan: Plan, journal: Journal, *, arm_of: Callable[[str], Arm] = new_arm, nodes: int = 16
 ) -> None:
     """Measure what the journal does not have yet."""
-    cells, done = plan.cells(), journal.done()
-    progress = Progress(total=len(cells), done=len(done))
-    for cell in cells:
-        if cell in done:
-            continue
-        progress.begin(cell)
-        record = await run_cell(cell, plan.group(cell.group), arm_of=arm_of, say=progress.say, nodes=nodes)
+    done = journal.done()
+    progress = Progress(total=len(plan.cells()), done=len(done))
+
+    async def measure(cell: Cell, only_waits: Callable[[], None]) -> None:
+        say, group = progress.begin(cell), plan.group(cell.group)
+        record = await run_cell(cell, group, arm_of=arm_of, say=say, only_waits=only_waits, nodes=nodes)
         journal.add(record)
         progress.end(record)
 
+    for step in plan.steps():
+        works = [partial(measure, cell) for cell in step if cell not in done]
+        await side_by_side(works, at_most=SIDE_BY_SIDE)
+
 
 async def run_cell(
-    cell: Cell, group: Group, *, arm_of: Callable[[str], Arm], say: Callable[[str], None], nodes: int
+    cell: Cell,
+    group: Group,
+    *,
+    arm_of: Callable[[str], Arm],
+    say: Callable[[str], None],
+    nodes: int,
+    only_waits: Callable[[], None] = lambda: None,
 ) -> Record:
     """Measure one cell; its errors are in the record."""
+    clock = SystemClock()
+    began, since = clock.utcnow().timestamp(), clock.monotonic()
     outcomes: dict[str, Outcome] = {}
     errors: dict[str, str] = {}
     versions: dict[str, str] = {}
@@ -99,12 +78,14 @@ async def run_cell(
                     cluster = await stack.enter_async_context(running(Path(folder), nodes=nodes))
                     if group.on_processes:
                         await stack.enter_async_context(process_nodes(cluster))
-                    await _measure(Room(cluster, arm, say), group, nodes, outcomes, errors, missing)
+                    await _measure(
+                        Room(cluster, arm, say, only_waits), group, nodes, outcomes, errors, missing
+                    )
     except Exception as error:
         # Every kind of it: what an arm or its set-up can raise is not ours to know, and it belongs into the result.
         for name in missing:
             errors[name] = _sentence(error)
-    return Record(cell, versions, outcomes, errors)
+    return Record(cell, versions, outcomes, errors, began, clock.monotonic() - since)
 
 
 async def _measure(

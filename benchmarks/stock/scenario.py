@@ -24,6 +24,8 @@ class Room:
     arm: Arm
     say: Callable[[str], None] = lambda _: None
     """Show on the terminal how far it is, in a few words."""
+    only_waits: Callable[[], None] = lambda: None
+    """Called once nothing is done any more but wait, for minutes: cells that run side by side begin one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +75,13 @@ class Group:
     """At most so many, for what takes long; 0: as many as the plan says."""
     rare: tuple[str, ...] = ()
     """Arms that are slow and so measured in the first repetition only."""
-
+    patient: tuple[str, ...] = ()
+    """Arms that wait for minutes there, as a rule for Kubernetes' own times: their cells run side by side."""
     on_processes: bool = False
     """Whether pods are real processes, on process nodes, instead of kwok's words."""
 
     def has(self, arm: str, repetition: int) -> bool:
         """Say whether the arm takes part in this repetition, counted from 0."""
+        if self.repetitions and repetition >= self.repetitions:
+            return False
         return arm not in self.skipped and not (repetition and arm in self.rare)

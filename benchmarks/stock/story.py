@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from benchmarks.stock import audit
 from benchmarks.stock.arm import NAMESPACE, Broken, Json
-from benchmarks.stock.audit import READS, Entry, Tail
+from benchmarks.stock.audit import Entry, Tail
 from benchmarks.stock.cluster import CONTROLLERS, IN_FLIGHT, KWOK_USER
 from benchmarks.stock.scenario import Room
 from runtime.clock import SystemClock
@@ -83,11 +83,11 @@ class Story:
             await asyncio.sleep(_LOOK)
 
     async def calm(self) -> bool:
-        """Return when the arm has written nothing for 3 s; False when it still does after 30 s."""
+        """Return when the arm has written nothing but its lease for 3 s; False when it still does after 30 s."""
         began = wrote_at = self._clock.monotonic()
         while True:
             now = self._clock.monotonic()
-            if any(each.verb not in READS for each in audit.by_controllers(self.look(), prefix=CONTROLLERS)):
+            if audit.writes(audit.by_controllers(self.look(), prefix=CONTROLLERS)):
                 wrote_at = now
             if now - wrote_at > _QUIET:
                 return True

@@ -32,10 +32,12 @@ from benchmarks.stock.scenarios.crashloop import CrashLoop
 from benchmarks.stock.spread import percentile
 from runtime.tasks import run_all
 
-__all__ = ["Failure", "full", "node", "quick"]
+__all__ = ["PATIENT", "Failure", "full", "node", "quick"]
 
 _SERVER = "-ps-"
 """What names of parameter servers have in them, whoever makes them."""
+PATIENT = ("stock-tuned", "v2-tuned")
+"""Arms that leave a node that is lost, and a process that hangs, to Kubernetes."""
 _POLL = 0.05  # seconds; the audit log is the clock, so a slow look costs no accuracy
 _PATIENCE = 60.0
 _NODE_PATIENCE = 600.0
@@ -110,6 +112,8 @@ class Failure:
         lost |= {pod.uid for pod in failing}
         deadline = time.monotonic() + self.patience
         marks = await run_all(*(self.inject(room, pod) for pod in failing))
+        if self.patience > _PATIENCE:
+            room.only_waits()
         while True:
             after = await pods_by_job(room, before)
             fresh = {
@@ -202,7 +206,7 @@ def node() -> Group:
         1,
         patience=_NODE_PATIENCE,
     )
-    return Group("node-lost", (lost,), _ALIKE, repetitions=1)
+    return Group("node-lost", (lost,), _ALIKE, repetitions=1, patient=PATIENT)
 
 
 def _singles(rounds: int) -> tuple[Failure, ...]:

@@ -19,7 +19,17 @@ from benchmarks.stock.story import Story, submit
 from benchmarks.stock.waiting import until
 from runtime.clock import SystemClock
 
-__all__ = ["Line", "ProcessFailure", "Recovery", "recovery", "trained", "with_command"]
+__all__ = [
+    "Line",
+    "ProcessFailure",
+    "Recovery",
+    "begun",
+    "cause",
+    "read",
+    "recovery",
+    "trained",
+    "with_command",
+]
 
 _PROGRAM = Path(__file__).resolve().parents[1] / "member.py"
 _STEPS = 60
@@ -89,24 +99,10 @@ class ProcessFailure:
 
         Raises: Broken when the job does not take steps.
         """
-        folder = room.cluster.folder / self.name
-        folder.mkdir()
-        log = folder / "log"
-        job = with_command(
-            room.arm.job(self.name, pods=PODS_PER_JOB), ["python3", str(_PROGRAM), str(folder)]
-        )
-        await submit(room, [job])
-
-        async def trains() -> bool:
-            lines = read(log)
-            room.say(f"{self.name}: {len(lines)} steps")
-            return trained(lines, steps=_STEPS) >= PODS_PER_JOB
-
-        await until(
-            trains, within=_START_PATIENCE, failing=f"{PODS_PER_JOB} processes did not take {_STEPS} steps"
-        )
-        story, clock = Story(room), SystemClock()
+        folder = await begun(room, self.name, steps=_STEPS)
+        log, story, clock = folder / "log", Story(room), SystemClock()
         (folder / self.order).touch()
+        room.only_waits()
         deadline = clock.monotonic() + self.patience
         while (found := recovery(read(log), size=PODS_PER_JOB)) is None:
             if clock.monotonic() > deadline:
@@ -115,7 +111,7 @@ class ProcessFailure:
             room.say(f"{self.name}: {self.order} {self.patience - deadline + clock.monotonic():.0f} s ago")
             await asyncio.sleep(_LOOK)
         story.look()
-        created = _created(story.entries, label=room.arm.pod_label, since=_cause(read(log)))
+        created = _created(story.entries, label=room.arm.pod_label, since=cause(read(log)))
         figures: dict[str, float | None] = {
             "started": found.started,
             "step": found.step,
@@ -124,6 +120,26 @@ class ProcessFailure:
         if created is None:
             return Outcome(figures, {"created": "in place"})
         return Outcome({**figures, "created": created})
+
+
+async def begun(room: Room, name: str, *, steps: int) -> Path:
+    """Start a job of this name, and return its folder when each of its processes has taken so many steps.
+
+    Raises: Broken when they do not.
+    """
+    folder = room.cluster.folder / name
+    folder.mkdir()
+    job = with_command(room.arm.job(name, pods=PODS_PER_JOB), ["python3", str(_PROGRAM), str(folder)])
+    await submit(room, [job])
+
+    async def trains() -> bool:
+        lines = read(folder / "log")
+        room.say(f"{name}: {len(lines)} steps")
+        return trained(lines, steps=steps) >= PODS_PER_JOB
+
+    failing = f"{PODS_PER_JOB} processes did not take {steps} steps"
+    await until(trains, within=_START_PATIENCE, failing=failing)
+    return folder
 
 
 def with_command(job: Json, command: Sequence[str]) -> dict[str, Any]:
@@ -148,7 +164,7 @@ def read(log: Path) -> list[Line]:
 
 def recovery(lines: Sequence[Line], *, size: int) -> Recovery | None:
     """Return how the training went on after its cause, None while fewer than before take steps."""
-    since = _cause(lines)
+    since = cause(lines)
     starts = [line for line in lines if line.event == "start" and line.at > since]
     if not starts:
         return None
@@ -164,7 +180,8 @@ def recovery(lines: Sequence[Line], *, size: int) -> Recovery | None:
     return Recovery(latest - since, step - since, len(starts))
 
 
-def _cause(lines: Sequence[Line]) -> float:
+def cause(lines: Sequence[Line]) -> float:
+    """Return when the first process failed, infinity before that."""
     return next((line.at for line in lines if line.event == "cause"), float("inf"))
 
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -44,13 +45,34 @@ async def test_a_storm_is_timed_and_counted_for_the_operator_and_for_the_raw_lim
 
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE = 60.0
+
+
+@dataclass(frozen=True)
+class Waits:
+    """A scenario in which nothing happens, for ever."""
+
+    name: str
+
+    async def run(self, room):
+        room.only_waits()
+        await asyncio.Event().wait()
+
+
+SIDE_BY_SIDE = Plan(
+    "side by side",
+    (
+        Group("storm-2", (Storm(2, runs=False),), repetitions=1),
+        *(Group(name, (Waits(name),), patient=("raw",)) for name in ("a", "b")),
+    ),
+    ("raw",),
+)
 PLAN = Plan(
     "interrupted", (Group("storm-2", (Storm(2, runs=False, patience=1e9),)),), ("raw",), repetitions=2
 )
 PROGRAM = """
 import sys
 from pathlib import Path
-from test_stock import PLAN
+from test_stock import {plan} as PLAN
 from benchmarks.stock.interruption import finished
 from benchmarks.stock.journal import Journal
 from benchmarks.stock.runner import run
@@ -72,15 +94,19 @@ def children(parent):
 
 
 @pytest.mark.slow
-async def test_a_run_that_is_interrupted_ends_its_programs_and_keeps_what_it_measured(tmp_path):
-    first, _ = PLAN.cells()
-    Journal(tmp_path / "journal", PLAN).add(Record(first))
-    program = [sys.executable, "-c", PROGRAM, str(tmp_path / "journal")]
+@pytest.mark.parametrize(("name", "clusters"), [("PLAN", 1), ("SIDE_BY_SIDE", 2)])
+async def test_a_run_that_is_interrupted_ends_its_programs_and_keeps_what_it_measured(
+    tmp_path, name, clusters
+):
+    plan = globals()[name]
+    first, *_ = plan.cells()
+    Journal(tmp_path / "journal", plan).add(Record(first))
+    program = [sys.executable, "-c", PROGRAM.format(plan=name), str(tmp_path / "journal")]
     path = {"PYTHONPATH": f"{Path(__file__).parent}:{ROOT}", "TMPDIR": str(tmp_path)}
     deadline = time.monotonic() + PATIENCE
     with subprocess.Popen(program, cwd=ROOT, env={**os.environ, **path}, stderr=subprocess.PIPE) as run:
         try:
-            while "kube-apiserver" not in (started := children(run.pid)).values():
+            while list((started := children(run.pid)).values()).count("kube-apiserver") < clusters:
                 assert run.poll() is None
                 assert time.monotonic() < deadline
                 await asyncio.sleep(0.05)
@@ -91,5 +117,5 @@ async def test_a_run_that_is_interrupted_ends_its_programs_and_keeps_what_it_mea
     assert run.returncode == 130, said.decode()
     assert said == b""
     assert not [name for pid, name in started.items() if (Path("/proc") / str(pid)).exists()]
-    assert Journal(tmp_path / "journal", PLAN).done() == {first}
+    assert Journal(tmp_path / "journal", plan).done() == {first}
     assert not list(tmp_path.glob("bench-*"))

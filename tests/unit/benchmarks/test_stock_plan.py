@@ -1,6 +1,7 @@
 """Whose turn it is, what an interrupted run goes on with, and what a few numbers say of many."""
 
 import dataclasses
+import io
 import os
 import subprocess
 import sys
@@ -11,7 +12,8 @@ import pytest
 from benchmarks.stock.arm import Broken
 from benchmarks.stock.journal import Journal, Record
 from benchmarks.stock.plan import ARMS, FULL, QUICK, Plan, new_arm
-from benchmarks.stock.runner import Progress, run_cell
+from benchmarks.stock.progress import Progress
+from benchmarks.stock.runner import run, run_cell
 from benchmarks.stock.scenario import Group, Outcome
 from benchmarks.stock.scenarios.storm import Storm
 from benchmarks.stock.spread import percentile, spread
@@ -91,10 +93,44 @@ def test_pods_of_every_arm_have_one_container_of_the_same_image(name):
     assert "'cpu': '100m'" in text
 
 
+PATIENT = Plan(
+    "patient",
+    (
+        Group("quick", (Storm(2),)),
+        Group("hang", (Storm(3),), {"raw": "no"}, 1, patient=("stock-tuned", "v2-tuned")),
+        Group("node", (Storm(4),), {"raw": "no"}, 1, patient=("stock-tuned", "v2-tuned")),
+        Group("last", (Storm(5),), repetitions=1),
+    ),
+    ("ours", "stock-tuned", "v2-tuned", "raw"),
+    repetitions=2,
+)
+
+
+def test_cells_that_only_wait_are_one_step_after_those_of_arms_that_do_not():
+    steps = [[(cell.group, cell.arm) for cell in step] for step in PATIENT.steps() if len(step) > 1]
+    assert steps == [[(group, arm) for group in ("hang", "node") for arm in ("stock-tuned", "v2-tuned")]]
+    singles = [(step[0].group, step[0].arm) for step in PATIENT.steps() if len(step) == 1]
+    assert singles[4:7] == [("hang", "ours"), ("node", "ours"), ("last", "ours")]
+    assert PATIENT.cells()[6:10] == list(PATIENT.steps()[6])
+
+
+@pytest.mark.parametrize("plan", [PATIENT, QUICK, FULL], ids=lambda plan: plan.name)
+def test_everything_is_measured_once_before_anything_is_measured_again(plan):
+    repetitions = [cell.repetition for cell in plan.cells()]
+    assert repetitions == sorted(repetitions)
+    named = {(group.name, arm) for group in plan.groups for arm in plan.arms if arm not in group.skipped}
+    assert {(cell.group, cell.arm) for cell in plan.cells() if not cell.repetition} == named
+
+
+def test_the_full_plan_waits_once_for_all_that_wait_and_our_own_arm_is_never_among_them():
+    (waiting,) = (step for step in FULL.steps() if len(step) > 1)
+    assert {cell.group for cell in waiting} == {"process-hang", "node-lost"}
+    assert "ours" not in {cell.arm for cell in waiting}
+
+
 def record(cell, value=1.0):
-    return Record(
-        cell, {"it": "1"}, {"storm-2": Outcome({"speed": value}, {"speed": "so"})}, {"other": "broke"}
-    )
+    outcomes = {"storm-2": Outcome({"speed": value}, {"speed": "so"})}
+    return Record(cell, {"it": "1"}, outcomes, {"other": "broke"}, 1000.0, 64.5)
 
 
 def test_an_interrupted_run_goes_on_with_what_it_has(tmp_path):
@@ -133,17 +169,55 @@ async def test_a_broken_arm_is_recorded_with_its_error():
 
     cell = PLAN.cells()[0]
     found = await run_cell(cell, PLAN.group("small"), arm_of=broken, say=lambda _: None, nodes=0)
-    assert found == Record(cell, {}, {}, {"storm-2": "it does not start on this machine"})
+    assert found.errors == {"storm-2": "it does not start on this machine"}
+    assert (found.cell, found.outcomes) == (cell, {})
+
+
+async def test_broken_arms_side_by_side_are_recorded_and_a_resumed_run_leaves_out_what_is_there(tmp_path):
+    def broken(name):
+        raise Broken(f"{name} does not start")
+
+    journal = Journal(tmp_path / "journal", PATIENT)
+    for cell in PATIENT.steps()[6][1:3]:
+        journal.add(record(cell))
+    await run(PATIENT, journal, arm_of=broken)
+    found = Journal(tmp_path / "journal", PATIENT)
+    assert [each.cell for each in found.records[2:]] == [
+        cell for cell in PATIENT.cells() if cell not in PATIENT.steps()[6][1:3]
+    ]
+    assert len(found.done()) == len(found.records) == len(PATIENT.cells())
+    (hang,) = (each for each in found.records if (each.cell.group, each.cell.arm) == ("hang", "stock-tuned"))
+    assert hang.errors == {"storm-3": "stock-tuned does not start"}
 
 
 def test_progress_says_how_each_cell_ended_where_there_is_no_terminal(capsys):
     progress = Progress(sys.stderr, total=9, done=1)
-    progress.begin(PLAN.cells()[0])
-    progress.say("nobody sees this")
+    say = progress.begin(PLAN.cells()[0])
+    say("nobody sees this")
     progress.end(record(PLAN.cells()[0]))
     said = capsys.readouterr().err
-    assert said.startswith("[2/9] 0:00 small, ours, repetition 1: other is broken: broke")
-    assert "nobody" not in said
+    assert said == "[2/9] 0:00 small, ours, repetition 1: other is broken: broke, 1:04\n"
+
+
+class Terminal(io.StringIO):
+    """A stream that says of itself that it is a terminal."""
+
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_shows_all_cells_that_run_side_by_side_on_one_line():
+    terminal = Terminal()
+    progress = Progress(terminal, total=9)
+    first, second, *_ = PLAN.cells()
+    for cell in (first, second):
+        progress.begin(cell)("waits " + 100 * "x")
+    shown = terminal.getvalue().rpartition("\x1b[2K")[2]
+    assert shown.startswith("[1/9] 0:00 small, ours, repetition 1: waits x")
+    assert " | small, stock-tuned, repetition 1: waits x" in shown
+    assert len(shown) < 180
+    progress.end(record(second))
+    assert terminal.getvalue().rpartition("\n")[2].startswith("\r\x1b[2K[2/9] 0:00 small, ours")
 
 
 @pytest.mark.parametrize(("share", "value"), [(0, 1), (0.5, 2), (0.51, 3), (0.99, 4), (1, 4)], ids=str)
