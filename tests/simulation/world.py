@@ -502,6 +502,17 @@ class World(Training):
         self.api.log.put(PODS, found)
         return True
 
+    def fail_pod(self, name):
+        """Kill a pod's container for good, as its node tells it: the pod stays, and its agent is gone."""
+        found = self.api.log.get(PODS, ObjectKey(KEY.namespace, name))
+        if found is None:
+            return False
+        self.agents.pop(found["metadata"]["uid"], None)
+        state = {"terminated": {"exitCode": 137, "reason": "Error"}}
+        status = {"phase": "Failed", "containerStatuses": [{"name": "trainer", "state": state}]}
+        self.api.log.put(PODS, {**found, "status": status})
+        return True
+
     # -- what kubelets and agents do in a second
 
     def tick(self, operator: Operator, seconds=1.0):

@@ -134,9 +134,13 @@ class Applier:
         self._events.event(about, type="Warning", reason=REASON, message=found.fault)
 
     async def actions(self, trainer: Trainer, actions: Sequence[Action]) -> None:
-        """Carry out the actions of one decision."""
+        """Carry out the actions of one decision; pods that are replaced are deleted after their successors are there.
+
+        The order costs nobody anything: names hold the attempt, and a pod that still ends is there for a while anyway.
+        """
         errors: list[Exception] = []
         creates = [action for action in actions if isinstance(action, CreatePod)]
+        replaced = [action for action in actions if isinstance(action, DeletePod)] if creates else []
         for action in actions:
             match action:
                 case EmitEvent():
@@ -146,7 +150,7 @@ class Applier:
                 case CreateService():
                     manifest = service_manifest(trainer, owner_reference(trainer))
                     await _try(errors, self._create(trainer, SERVICES, manifest))
-                case DeletePod():
+                case DeletePod() if not creates:
                     await _try(errors, self._delete_pod(trainer, action))
                 case DeleteClaim():
                     await _try(errors, self._delete_claim(trainer, action))
@@ -169,6 +173,8 @@ class Applier:
                 creates, lambda action: self._create_pod(trainer, action), initial=FIRST_BATCH
             )
             errors += outcome.errors
+        for action in replaced:
+            await _try(errors, self._delete_pod(trainer, action))
         if any(isinstance(action, DeleteTrainer) for action in actions):
             await _try(errors, self._delete_trainer(trainer))
         if errors:

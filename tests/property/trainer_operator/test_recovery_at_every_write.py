@@ -29,6 +29,10 @@ def pod_is_deleted():
     return World(), [(at(9), lambda world: world.delete_pod("t-worker-1"))]
 
 
+def pod_fails():
+    return World(), [(at(9), lambda world: world.fail_pod("t-worker-1"))]
+
+
 def both_crash():
     return World(), [(at(9), lambda world: world.crash(W0) and world.crash(W1))]
 
@@ -59,6 +63,7 @@ def fails_for_good():
 SCENARIOS = [
     process_crashes,
     pod_is_deleted,
+    pod_fails,
     both_crash,
     scaled_up_and_down,
     scaled_without_a_restart,

@@ -110,6 +110,26 @@ async def test_an_action_that_fails_does_not_keep_the_others_from_being_tried(ca
     assert ("Said", "anyway") in case.operator.events.seen
 
 
+async def test_a_pod_is_deleted_after_its_successor_was_created(case):
+    """RC8: a member that failed waits for one request less."""
+    await case.act(CreatePod(W0, 0))
+    writes = len(case.world.api.writes)
+    await case.act(DeletePod("t-worker-0", case.pod()["metadata"]["uid"]), CreatePod(W0, 1))
+    assert case.world.api.writes[writes:] == [
+        ("create", "Pod", "t-worker-0-a1"),
+        ("delete", "Pod", "t-worker-0"),
+    ]
+
+
+async def test_a_pod_is_deleted_although_its_successor_is_refused(case):
+    """TR04, TR19: a quota that counts pods may have room for it only then."""
+    await case.act(CreatePod(W0, 0))
+    case.world.api.planned.append(Forbidden("exceeded quota", status=403, reason="Forbidden"))
+    with pytest.raises(Forbidden):
+        await case.act(DeletePod("t-worker-0", case.pod()["metadata"]["uid"]), CreatePod(W0, 1))
+    assert "deletionTimestamp" in case.pod()["metadata"]
+
+
 async def test_a_refused_create_is_said(case):
     """TR40."""
     case.world.api.planned.append(Forbidden("exceeded quota", status=403, reason="Forbidden"))
