@@ -179,8 +179,8 @@ def _section(section: Document) -> str:
     for row in section["rows"]:
         label = LABELS.get(row["arm"], row["arm"])
         if not row["repetitions"]:
-            why = row["errors"][0] if row["errors"] else "not measured"
-            lines.append(f"| {label} | broken: {_cell(why)} |" + " |" * (len(columns) - 1))
+            why = f"broken: {_cell(row['errors'][0])}" if row["errors"] else "not measured yet"
+            lines.append(f"| {label} | {why} |" + " |" * (len(columns) - 1))
             continue
         lines.append(f"| {label} | {' | '.join(_figure(column, row['repetitions']) for column in columns)} |")
         last = row["repetitions"][-1]
@@ -188,11 +188,27 @@ def _section(section: Document) -> str:
         notes += [f"- {label}: {text}" for key, text in sorted(last["notes"].items()) if key not in in_cells]
         if row["errors"]:
             notes.append(f"- {label}: broken in {len(row['errors'])} repetitions: {row['errors'][0]}")
+    notes += _counts(section["rows"])
     by_reason: dict[str, list[str]] = {}
     for arm, why in section["skipped"].items():
         by_reason.setdefault(why, []).append(LABELS.get(arm, arm))
     notes += [f"- Not measured: {', '.join(arms)}: {why}." for why, arms in by_reason.items()]
     return "\n".join(lines + (["", *notes] if notes else []))
+
+
+def _counts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say how often whom was measured, where anyone was more than once."""
+    by_count: dict[int, list[str]] = {}
+    for row in rows:
+        if count := len(row["repetitions"]):
+            by_count.setdefault(count, []).append(LABELS.get(row["arm"], row["arm"]))
+    if max(by_count, default=0) < 2:
+        return []
+    parts = [
+        f"{'once' if count == 1 else f'{count} times'} {', '.join(arms)}"
+        for count, arms in sorted(by_count.items(), reverse=True)
+    ]
+    return [f"- Medians, lowest and highest; measured {'; '.join(parts)}."]
 
 
 def _is_in_cell(key: str, repetitions: Sequence[Mapping[str, Any]]) -> bool:
@@ -235,8 +251,9 @@ def _origin(found: Document) -> str:
     part = ""
     if cells and cells["measured"] < cells["planned"]:
         part = f" ({cells['measured']} of its {cells['planned']} measurements so far)"
+    took = f", in {cells['seconds'] / 60:.0f} minutes" if cells.get("seconds") else ""
     return (
         f"`{found['command']}`{part} on {machine['cpus']} CPUs ({machine['cpu']}), {machine['memory_gib']} GiB"
-        f"{load}; Kubernetes {machine['kubernetes']}, Python {machine['python']}; "
+        f"{load}{took}; Kubernetes {machine['kubernetes']}, Python {machine['python']}; "
         f"{', '.join(versions)}."
     )

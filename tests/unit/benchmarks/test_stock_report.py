@@ -192,15 +192,23 @@ def test_a_page_without_markers_is_left_alone(tmp_path):
     assert page.read_text() == "nothing"
 
 
+def test_a_page_says_how_often_whom_was_measured():
+    counts = "measured 2 times **this operator**, the same pods POSTed, no operator; once training-operator, tuned."
+    assert f"- Medians, lowest and highest; {counts}" in report.render(found())
+
+
 def test_what_an_interrupted_run_has_measured_says_how_much_that_is():
     """A page must not look as if all was measured; what was not begun has no section."""
     plan = dataclasses.replace(PLAN, groups=(*PLAN.groups, Group("storm-8", (Storm(8),))))
     first = plan.cells()[0]
-    part = [Record(first, {"program": "1"}, {"storm-300": Outcome({"pods_per_second": 1.0})})]
+    outcomes = {"storm-300": Outcome({"pods_per_second": 1.0})}
+    part = [Record(first, {"program": "1"}, outcomes, {}, 1000.0, 119.0)]
     machine = {name: fact for name, fact in MACHINE.items() if name != "load_before"}
     said = results.document(plan, part, machine=machine, command="make bench")
     assert [section["name"] for section in said["sections"]] == ["storm-300", "idle-300"]
+    assert "| training-operator, tuned | not measured yet | |" in report.render(said)
     text = report.render(said)
     assert (
-        f"`make bench` (1 of its {len(plan.cells())} measurements so far) on 2 CPUs (some), 8 GiB; " in text
+        f"`make bench` (1 of its {len(plan.cells())} measurements so far) on 2 CPUs (some), 8 GiB, in 2 minutes; "
+        in text
     )
