@@ -38,7 +38,7 @@ faults: assets ## Run the tests in which servers, connections and processes fail
 explore: venv ## Search for faults that break the state machines, 20 times as long as the tests do
 	@cd '$(ROOT)' && SEARCH=explore '$(BIN)/python' -m pytest tests/property $(ARGS)
 
-models: venv ## Visit every state of the models of the checkpoint rules, and break them one by one (4 minutes)
+models: venv ## Visit every state of the models of the checkpoint rules, and break them one by one (6 minutes)
 	@cd '$(ROOT)' && exec '$(BIN)/python' -m models
 
 checkpoint-soak: venv ## Write and collect checkpoints side by side for ROUNDS (10000) rounds

@@ -48,26 +48,43 @@ def explore(
     Raises: TooManyStates.
     """
     first = representative(initial)
-    came_from: dict[State, tuple[State, str] | None] = {first: None}
+    came_from: dict[State, State | None] = {first: None}
     waiting = deque([first])
     while waiting:
         state = waiting.popleft()
         broken = violation(state)
         if broken:
-            return Verdict(len(came_from), broken, _trace(came_from, state))
-        for name, following in steps(state):
+            path = _path(came_from, state)
+            trace, state = _walk(initial, path, steps, representative)
+            return Verdict(len(came_from), violation(state), trace)
+        for _, following in steps(state):
             following = representative(following)
             if following not in came_from:
-                came_from[following] = (state, name)
+                came_from[following] = state
                 waiting.append(following)
         if len(came_from) > limit:
             raise TooManyStates(f"more than {limit} states: the bounds of the model are too wide")
     return Verdict(len(came_from))
 
 
-def _trace(came_from: dict[State, tuple[State, str] | None], state: State) -> tuple[str, ...]:
-    names = []
+def _path(came_from: dict[State, State | None], state: State) -> list[State]:
+    """Return the states that lead there, without the first one."""
+    path = []
     while (origin := came_from[state]) is not None:
-        state, name = origin
+        path.append(state)
+        state = origin
+    return path[::-1]
+
+
+def _walk(
+    state: State,
+    path: Iterable[State],
+    steps: Callable[[State], Iterable[tuple[str, State]]],
+    representative: Callable[[State], State],
+) -> tuple[tuple[str, ...], State]:
+    """Walk a path once more with states as they are, so that names mean the same thing from end to end."""
+    names = []
+    for wanted in path:
+        name, state = next((name, after) for name, after in steps(state) if representative(after) == wanted)
         names.append(name)
-    return tuple(reversed(names))
+    return tuple(names), state

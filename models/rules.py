@@ -64,3 +64,43 @@ class Rules:
     behind: bool = False
     """The second attempt refers to what is shared, and its base is C2 although that is the newest no more, as a cache
     that is behind may have a leader choose; the first attempt refers to nothing of others then."""
+
+
+class Counted(Enum):
+    """How many copies a commit takes (QR2)."""
+
+    MAJORITY_OF_EACH = auto()
+    """More than half of the copies of every shard."""
+    MINORITY_OF_EACH = auto()
+    """One less."""
+    MAJORITY_OF_ALL = auto()
+    """More than half of all copies together."""
+    MAJORITY_OF_ONE = auto()
+    """More than half of the copies of some shard."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumRules:
+    """Ours by default, for the model of shards and copies."""
+
+    shards: int = 2
+    copies: int = 3
+    counted: Counted = Counted.MAJORITY_OF_EACH
+    is_decided_once: bool = True
+    """DECISION is created if it is absent, and never changed."""
+    records_aborts: bool = True
+    """An abort is the same DECISION; else the object of the checkpoint says so alone."""
+    reads_back: bool = True
+    """Who decided reads what holds, and does not take its own word for it (DE2)."""
+    acks_last: bool = True
+    """A copy is acknowledged when all of it is durable (QR3, IV11)."""
+    believes_members: bool = False
+    """What members say is counted, and not what the store shows (DE3)."""
+    sweep_keeps_decision: bool = True
+    pin: Pin = Pin.UNTIL_OUTCOME
+    """Of the base, where there is one, as are the following."""
+    mark_is_cas: bool = True
+    looks_first: bool = False
+    settles_orphans: bool = True
+    spares_lost: bool = True
+    """What a copy refers to that DECISION names stays even if its index is lost: a repair needs it (GC5)."""

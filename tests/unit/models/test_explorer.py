@@ -36,3 +36,24 @@ def test_a_bad_first_state_has_an_empty_trace():
 def test_too_many_states_are_refused():
     with pytest.raises(TooManyStates, match="more than 100 states"):
         explore(0, steps=hops, violation=lambda _: "", limit=100)
+
+
+def test_a_trace_tells_of_states_as_they_are_though_alike_ones_are_visited_once():
+    """Two counters that are alike: the trace does not change between them."""
+
+    def steps(state):
+        left, right = state
+        if not right:
+            yield "left", (left + 1, right)
+        if not left:
+            yield "right", (left, right + 1)
+
+    verdict = explore(
+        (0, 0),
+        steps=steps,
+        violation=lambda state: f"{'left' if state[0] else 'right'} is three" if 3 in state else "",
+        representative=lambda state: tuple(sorted(state)),
+    )
+    assert verdict.trace == ("left", "left", "left")
+    assert verdict.broken == "left is three"
+    assert verdict.states == 4
