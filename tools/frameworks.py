@@ -1,16 +1,17 @@
-"""Install PyTorch and JAX for the end-to-end suites, beside the project: never into it, never into the system.
+"""Install PyTorch, JAX and the Jupyter Kernel Gateway for the end-to-end suites, beside the project: never into it, never into the system.
 
 `python3 tools/frameworks.py [--skip-to FILE]` prints one line of JSON: for each framework the interpreter that has it,
 or why there is none. Each lies in a folder of its own in ~/.cache/trainer-operator/frameworks. Needs the network the first time.
 
 - torch: Debian's own python3-torch with everything it depends on, unpacked without root; apt checks the archive's
   signature and hashes. PyPI's torch is not used: on x86-64 it needs gigabytes of CUDA libraries even on a CPU.
-- jax: wheels from PyPI, pinned by hash in tools/requirements/jax.txt.
+- jax, jupyter: wheels from PyPI, pinned by hash in tools/requirements.
 
-TORCH_PYTHON and JAX_PYTHON name an interpreter that has the framework already; then nothing is installed for it.
+TORCH_PYTHON, JAX_PYTHON and JUPYTER_PYTHON name an interpreter that has the framework already; then nothing is installed for it.
 
 Guarantees: a folder appears only whole (made beside it, tried, then renamed); a warm run starts no download. The exit
-code is 1 when a framework is missing on a machine where it is expected: x86-64 Debian 12 for torch, everywhere for jax.
+code is 1 when a framework is missing on a machine where it is expected: x86-64 Debian 12 for torch, everywhere for the
+others.
 With `--skip-to`, which is for machines nobody chose, it is 0 then, and the reason is written to the file.
 """
 
@@ -30,7 +31,6 @@ from pathlib import Path
 
 import bootstrap
 
-LOCK = bootstrap.REQUIREMENTS / "jax.txt"
 DEBIAN_PYTHON = Path("/usr/bin/python3")
 DEBIAN_PACKAGES = ("python3-torch", "python3-numpy")
 NEVER_UNPACKED = ("libc6_", "libc-bin_", "libc6-")
@@ -54,7 +54,7 @@ class Missing(Exception):
 def main(arguments: list[str]) -> int:
     """Install what is missing, print where it is, and return the exit code."""
     parser = argparse.ArgumentParser(
-        description="Install PyTorch and JAX beside the project, and say where they are."
+        description="Install PyTorch, JAX and the Jupyter Kernel Gateway beside the project, and say where they are."
     )
     parser.add_argument(
         "--skip-to", type=Path, metavar="FILE", help="write there what is missing and why, and end with 0"
@@ -92,8 +92,12 @@ def torch() -> Path:
 
 def jax() -> Path:
     """Return an interpreter of a virtual environment with JAX."""
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return _made(f"jax-{_digest(LOCK.read_bytes())}-{version}", _make_environment)
+    return _from_lock("jax", "import numpy, jax")
+
+
+def jupyter() -> Path:
+    """Return an interpreter of a virtual environment with the Jupyter Kernel Gateway and a Python kernel."""
+    return _from_lock("jupyter", "import kernel_gateway, ipykernel")
 
 
 def version(python: Path, module: str) -> str:
@@ -101,7 +105,10 @@ def version(python: Path, module: str) -> str:
 
     Raises: Missing when it cannot be imported.
     """
-    code = f"import numpy, {module}; print({module}.__version__)"
+    return _said(python, f"import {module}; print({module}.__version__)")
+
+
+def _said(python: Path, code: str) -> str:
     done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise Missing(
@@ -154,11 +161,20 @@ def _unpack_debian(folder: Path) -> None:
             WRAPPER.format(libraries=libraries, packages=packages, python=DEBIAN_PYTHON, arguments=arguments)
         )
         script.chmod(0o755)
-    version(incoming / "python", "torch")
+    _said(incoming / "python", "import numpy, torch")
     incoming.rename(folder / "bin")
 
 
-def _make_environment(folder: Path) -> None:
+def _from_lock(name: str, proof: str) -> Path:
+    lock = bootstrap.REQUIREMENTS / f"{name}.txt"
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return _made(
+        f"{name}-{_digest(lock.read_bytes())}-{version}",
+        lambda folder: _make_environment(folder, lock, proof),
+    )
+
+
+def _make_environment(folder: Path, lock: Path, proof: str) -> None:
     uv = bootstrap.find_uv()
     incoming = folder.with_name(f"{folder.name}.incoming")
     shutil.rmtree(incoming, ignore_errors=True)
@@ -174,9 +190,9 @@ def _make_environment(folder: Path) -> None:
     bootstrap.run(environment, "make its environment")
     python = str(incoming / "bin" / "python")
     bootstrap.install(
-        [uv, "pip", "sync", "--quiet", "--python", python, "--require-hashes", LOCK], "install it"
+        [uv, "pip", "sync", "--quiet", "--python", python, "--require-hashes", lock], "install it"
     )
-    version(Path(python), "jax")
+    _said(Path(python), proof)
     incoming.rename(folder)
 
 
@@ -214,6 +230,7 @@ def _digest(data: bytes) -> str:
 FRAMEWORKS: dict[str, tuple[Callable[[], Path], str, Callable[[], bool]]] = {
     "torch": (torch, "torch", _is_debian_12),
     "jax": (jax, "jax", _always),
+    "jupyter": (jupyter, "kernel_gateway", _always),
 }
 
 if __name__ == "__main__":

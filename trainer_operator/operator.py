@@ -68,6 +68,7 @@ from trainer_operator.trainer.nodes import (
     NodeLeases,
     has_our_taint,
 )
+from trainer_operator.trainer.notebooks import NotebookReconciler, concerns_notebook, is_notebook
 from trainer_operator.trainer.podgroups import PodGroups
 from trainer_operator.trainer.reconciler import TrainerReconciler
 from trainer_operator.trainer.serving import at_work
@@ -155,6 +156,15 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
         return groups
 
     entry_points = EntryPoints(Registry(options.registries), clock, wake=look_at_trainer)
+    notebooks = NotebookReconciler(
+        client=manager.client,
+        trainers=trainers,
+        pods=pods,
+        events=manager.events,
+        clock=clock,
+        settings=options.settings,
+        look_at_trainer=look_at_trainer,
+    )
     trainer_controller = Controller(
         "trainer",
         TrainerReconciler(
@@ -194,6 +204,7 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
                 options.leader_election.namespace if options.leader_election is not None else COMPONENT,
             ),
             pod_groups=PodGroups(manager.client, clock, start=watch_pod_groups),
+            notebook_refusal=notebooks.refusal,
         ),
         clock=clock,
         metrics=manager.metrics,
@@ -211,6 +222,9 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
     )
     janitor_controller = Controller(
         "janitor", janitors, clock=clock, metrics=manager.metrics, workers=FEW_WORKERS
+    )
+    notebook_controller = Controller(
+        "notebook", notebooks, clock=clock, metrics=manager.metrics, workers=FEW_WORKERS
     )
     import_controller = Controller(
         "import",
@@ -318,6 +332,8 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
     )
     janitor_controller.watch(trainers, predicate=appears_or_goes)
     janitor_controller.watch(pods, mapping=owner_of(TRAINERS), predicate=is_janitor)
+    notebook_controller.watch(trainers, predicate=concerns_notebook)
+    notebook_controller.watch(pods, mapping=owner_of(TRAINERS), predicate=is_notebook)
     manager.add_controller(trainer_controller)
     manager.add_controller(checkpoint_controller)
     manager.add_controller(prober_controller)
@@ -326,6 +342,7 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
     manager.add_controller(import_controller)
     manager.add_controller(janitor_controller)
     manager.add_controller(deletion_controller)
+    manager.add_controller(notebook_controller)
     if options.settings.node_recovery:
         node_controller = Controller(
             "node",

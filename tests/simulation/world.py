@@ -100,6 +100,7 @@ class Operator:
             entry_point=lambda image, key: None,
             level_map=LevelMap(api, clock, "trainer-operator"),
             pod_groups=PodGroups(api, clock, start=lambda kind: self._watch_pod_groups(api, kind)),
+            notebook_refusal=lambda uid: "",
         )
         self.checkpoint = CheckpointReconciler(
             client=api,

@@ -20,6 +20,8 @@ PLACEMENT_LABEL = f"{LABEL_PREFIX}placement"
 """The pods that the scheduler keeps together have the same value of it."""
 JANITOR_ROLE = "janitor"
 """Role of the pod that does the store's work while no member runs; it is no member."""
+NOTEBOOK_ROLE = "notebook"
+"""Role of the pod that serves notebooks; it is no member either."""
 
 IMPORT_ANNOTATION = f"{LABEL_PREFIX}import"
 """On a Trainer at rest: its Checkpoint objects are rebuilt from the store. Then it goes, or says why that failed."""
@@ -36,6 +38,11 @@ def pod_name(trainer: str, role: str, index: int, attempt: int = 0) -> str:
     """Name the pod of a member; attempt 0 is the first and has no suffix (ME4)."""
     name = f"{trainer}-{role}-{index}"
     return f"{name}-a{attempt}" if attempt else name
+
+
+def notebook_name(trainer: str, number: int = 0) -> str:
+    """Name the pod that serves notebooks, and without a number the Secret with its token."""
+    return f"{trainer}-{NOTEBOOK_ROLE}-{number}" if number else f"{trainer}-{NOTEBOOK_ROLE}"
 
 
 def claim_name(trainer: str, role: str, index: int, attempt: int = 0) -> str:

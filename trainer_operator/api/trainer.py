@@ -47,6 +47,7 @@ __all__ = [
     "Elastic",
     "FailureAction",
     "FailureRule",
+    "Notebook",
     "Scheduling",
     "SuccessPolicy",
     "Trainer",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from trainer_operator.api.names import ATTEMPT_LABEL, INDEX_LABEL, JANITOR_ROLE, ROLE_LABEL
+from trainer_operator.api.names import ATTEMPT_LABEL, INDEX_LABEL, JANITOR_ROLE, NOTEBOOK_ROLE, ROLE_LABEL
 from trainer_operator.api.status import AT_REST, TERMINAL
 from trainer_operator.devcluster.auditlog import AuditEvent, JsonBody
 
@@ -177,7 +177,7 @@ def _add_child(known: dict[str, History], position: int, event: AuditEvent) -> N
             continue
         labels = metadata.get("labels") or {}
         role, index = labels.get(ROLE_LABEL, ""), int(labels.get(INDEX_LABEL, 0))
-        if role == JANITOR_ROLE:
+        if role in {JANITOR_ROLE, NOTEBOOK_ROLE}:
             continue  # no member: it does the store's work, also after the end
         history.pods.append(MadePod(version, event, role, index, int(labels.get(ATTEMPT_LABEL, 0))))
 

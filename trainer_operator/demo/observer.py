@@ -185,7 +185,7 @@ def pod_seen(obj: JsonObject, *, at: float, is_gone: bool) -> PodSeen | None:
     """Read a member's pod; None when it is no member's."""
     metadata, labels = obj["metadata"], obj["metadata"].get("labels") or {}
     role, index = labels.get(names.ROLE_LABEL), labels.get(names.INDEX_LABEL)
-    if not role or not index or role == names.JANITOR_ROLE:
+    if not role or not index or role in {names.JANITOR_ROLE, names.NOTEBOOK_ROLE}:
         return None
     attempt = labels.get(names.ATTEMPT_LABEL, "0")
     return PodSeen(

@@ -22,6 +22,7 @@ from trainer_operator.trainer import (
     gang,
     membership,
     memberstate,
+    notebookstate,
     podgroup,
     progress,
     proximity,
@@ -73,6 +74,7 @@ def decide(observed: Observed) -> Decision:
     _decide(draft)
     podgroup.follow(draft)
     progress.follow(draft)
+    notebookstate.follow(draft)
     told = {} if is_terminal(draft.status) else directives_of(draft)
     told.update({member: (directive,) for member, directive in draft.drains.items()})
     if draft.store_order is not None:

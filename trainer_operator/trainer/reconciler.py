@@ -32,6 +32,7 @@ from trainer_operator.trainer.levelmap import LevelMap
 from trainer_operator.trainer.levels import BUILT_IN, Level
 from trainer_operator.trainer.membership import ACTIVE, RECOVERING, desired_members
 from trainer_operator.trainer.news import is_news
+from trainer_operator.trainer.notebook import view as notebook_view
 from trainer_operator.trainer.observe import checkpoint_view, pods_by_member
 from trainer_operator.trainer.phase import is_terminal
 from trainer_operator.trainer.podgroups import PodGroups
@@ -76,6 +77,7 @@ class TrainerReconciler:
         entry_point: Callable[[str, ObjectKey], EntryPoint | str | None],
         level_map: LevelMap,
         pod_groups: PodGroups,
+        notebook_refusal: Callable[[str], str],
     ) -> None:
         self._trainers = trainers
         self._profiles = profiles
@@ -94,6 +96,7 @@ class TrainerReconciler:
         self._entry_point = entry_point
         self._level_map = level_map
         self._pod_groups = pod_groups
+        self._notebook_refusal = notebook_refusal
         self._written: dict[ObjectKey, Trainer] = {}
         self._uids: dict[ObjectKey, str] = {}
         self._stored_at: dict[ObjectKey, float] = {}
@@ -167,6 +170,10 @@ class TrainerReconciler:
             has_service=self._surroundings.has_service(uid),
             pod_group=self._pod_groups.find(uid),
             pod_groups_fault=self._pod_groups.fault(trainer),
+            notebook=notebook_view(self._pods.by_index(OWNER_UID, uid), uid)
+            if trainer.spec.notebook
+            else None,
+            notebook_refusal=self._notebook_refusal(uid),
             claims=self._surroundings.claims(uid) if trainer.spec.topology.storage is not None else (),
             attachments=self._surroundings.attachments(old) if old else {},
             checkpoints=tuple(checkpoint_view(c, path) for c in self._checkpoints.by_index(OWNER_UID, uid)),

@@ -82,6 +82,21 @@ class PodGroupView:
 
 
 @dataclass(frozen=True, slots=True)
+class NotebookView:
+    """The notebook pod, as far as its condition tells of it."""
+
+    name: str
+    ready: bool
+    waits: str = ""
+    """Why its container does not run, in kubelet's word."""
+    waits_message: str = ""
+    failed: bool = False
+    """Whether its container has ended, and is not ready again."""
+    last_words: str = ""
+    """The last line of the container that ended."""
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointView:
     """A Checkpoint object of this Trainer."""
 
@@ -169,6 +184,9 @@ class Observed:
     pod_group: PodGroupView | None = None
     pod_groups_fault: str = ""
     """Why the kind of PodGroup that its scheduler knows cannot be used, if it cannot."""
+    notebook: NotebookView | None = None
+    notebook_refusal: str = ""
+    """Why the API server takes no notebook pod, if it does not."""
     claims: tuple[ClaimView, ...] = ()
     """The claims of its members."""
     has_service: bool = True

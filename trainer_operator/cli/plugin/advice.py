@@ -68,6 +68,17 @@ _BY_REASON: Mapping[tuple[str, str], str] = {
         "Scheduled",
         "PodGroupsUnavailable",
     ): "install the scheduler's PodGroups, or set spec.scheduling.gang to false",
+    ("NotebookReady", "VariableRefused"): "rename the variable, or remove spec.notebook",
+    (
+        "NotebookReady",
+        "Refused",
+    ): "see the quota and the pods of the namespace; it is tried again within 5 min",
+    (
+        "NotebookReady",
+        "ImageUnavailable",
+    ): "correct spec.notebook.image, or the Secrets in spec.imagePullSecrets",
+    ("NotebookReady", "GatewayFails"): "name an image with jupyter-kernel-gateway in spec.notebook.image",
+    ("NotebookReady", "TokenMissing"): "`kubectl trainer notebook {name}` makes the Secret",
     ("FailureRulesValid", "BadPattern"): "`kubectl edit trainer {name}` and correct the pattern",
     ("Ready", "Suspended"): "`kubectl trainer resume {name}` goes on",
     ("Ready", "Failed"): "read `kubectl trainer logs {name}`, mend what failed, and create it anew",

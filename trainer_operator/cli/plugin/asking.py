@@ -46,7 +46,7 @@ def checkpoint(
 ) -> None:
     """Have a checkpoint taken now, and wait until it is committed; training goes on meanwhile."""
     with explained():
-        seconds = _seconds(timeout)
+        seconds = seconds_given(timeout)
 
         async def work(session: Session) -> tuple[Object, str]:
             trainer = can_save(await session.trainer(name))
@@ -72,7 +72,7 @@ def verify(
 ) -> None:
     """Have every byte of a checkpoint read and compared with its hash, ahead of its turn."""
     with explained():
-        seconds = _seconds(timeout)
+        seconds = seconds_given(timeout)
 
         async def work(session: Session) -> tuple[Object, str]:
             found = await _checkpoint(session, name)
@@ -100,7 +100,7 @@ def import_checkpoints(
 ) -> None:
     """Rebuild the Checkpoint objects of a Trainer at rest from what its store holds."""
     with explained():
-        seconds = _seconds(timeout)
+        seconds = seconds_given(timeout)
 
         async def work(session: Session) -> str:
             can_import(await session.trainer(name))
@@ -262,7 +262,11 @@ async def _checkpoint(session: Session, name: str) -> Object:
         ) from None
 
 
-def _seconds(timeout: str) -> int:
+def seconds_given(timeout: str) -> int:
+    """Return the seconds of --timeout.
+
+    Raises: Complaint when it is no duration.
+    """
     try:
         return seconds_of(timeout)
     except ValueError as error:

@@ -18,6 +18,7 @@ from trainer_operator.cli.plugin.events import events
 from trainer_operator.cli.plugin.failure import EXIT_CODES
 from trainer_operator.cli.plugin.listing import list_trainers
 from trainer_operator.cli.plugin.logs import logs
+from trainer_operator.cli.plugin.notebook import notebook
 from trainer_operator.cli.plugin.restart import restart
 from trainer_operator.cli.plugin.restore import restore
 from trainer_operator.cli.plugin.tree import tree
@@ -48,6 +49,7 @@ app.command()(checkpoint)
 app.command()(verify)
 app.command()(restore)
 app.command("import")(import_checkpoints)
+app.command()(notebook)
 app.command()(completion)
 
 

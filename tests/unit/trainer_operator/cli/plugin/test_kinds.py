@@ -14,6 +14,7 @@ def test_kinds_and_labels_are_those_of_the_api():
     for label in ("TRAINER_LABEL", "ROLE_LABEL", "INDEX_LABEL", "ATTEMPT_LABEL"):
         assert getattr(kinds, label) == getattr(names, label)
     assert (kinds.IMPORT_ANNOTATION, kinds.IMPORT_FAILED) == (names.IMPORT_ANNOTATION, names.IMPORT_FAILED)
+    assert kinds.NOTEBOOK_ROLE == names.NOTEBOOK_ROLE
     assert kinds.VERIFY_ANNOTATION == VERIFY_ANNOTATION
     assert kinds.RESTORE_ANNOTATION == names.RESTORE_ANNOTATION
     assert kinds.trainer_selector("digits") == names.trainer_selector("digits")
