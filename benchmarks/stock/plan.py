@@ -123,6 +123,7 @@ def new_arm(name: str) -> Arm:
 _CLAMPED = {"ours-clamped": _SLOW, "stock-defaults": _SLOW}
 _SLOW_MANY = "it takes a quarter of an hour to make 10,000 pods; measured with 1,000"
 _LIMITED = {**_CLAMPED, "v2-defaults": "measured with 100 jobs"}
+_AS_100 = {"v2-tuned": "measured with 100 jobs"}
 _NOBODY = {"raw": "nobody replaces a pod"}
 _STARTS = {
     "raw": "there is nothing to start",
@@ -153,16 +154,18 @@ FULL = Plan(
     (
         Group("storm-100", (Storm(100),), rare=_ONCE),
         Group("storm-300", (Storm(300),), _LIMITED, rare=_ONCE),
-        *failures.full(),
-        Group("process-exit", (_EXIT, ProcessLoop()), _ALIKE, repetitions=1, on_processes=True),
         Group("process-hang", (_HANG,), _ALIKE, 1, patient=failures.PATIENT, on_processes=True),
-        failures.node(),
+        *failures.waiting(),
+        Group(
+            "process-exit", (_EXIT, ProcessLoop()), _ALIKE, 1, patient=failures.BACKS_OFF, on_processes=True
+        ),
+        *failures.full(),
         Group("underload-100", (UnderLoad(100, failures=20),), {**_NOBODY, **_LIMITED}, repetitions=1),
         Group("resume", (Resume(),), _NO_CHECKPOINTS, repetitions=3),
-        *(Group(f"scale-{pods}", (Scale(pods),), _STARTS, repetitions=1) for pods in (100, 1000)),
+        Group("scale-1000", (Scale(100), Scale(1000, before=100)), _STARTS, repetitions=1),
         Group("storm-1x1000", (Storm(1, pods=1000),), _LIMITED, repetitions=1),
-        Group("storm-1000", (Storm(1000), Idle(1000)), _LIMITED, repetitions=1),
-        Group("underload-1000", (UnderLoad(1000, failures=50),), {**_NOBODY, **_LIMITED}, repetitions=1),
+        Group("underload-1000", (UnderLoad(1000, failures=50),), {**_NOBODY, **_LIMITED, **_AS_100}, 1),
+        Group("storm-1000", (Storm(1000), Idle(1000, seconds=60)), _LIMITED, repetitions=1),
         Group("scale-10000", (Scale(10_000),), {**_STARTS, "v2-tuned": _SLOW_MANY}, repetitions=1),
     ),
     repetitions=5,

@@ -76,7 +76,10 @@ class Group:
     rare: tuple[str, ...] = ()
     """Arms that are slow and so measured in the first repetition only."""
     patient: tuple[str, ...] = ()
-    """Arms that wait for minutes there, as a rule for Kubernetes' own times: their cells run side by side."""
+    """Arms that mostly wait there, as a rule for Kubernetes' own times: their cells run side by side with others such.
+
+    A scenario that calls `only_waits` lets the next one in; cells in which none does run one at a time, beside those.
+    """
     on_processes: bool = False
     """Whether pods are real processes, on process nodes, instead of kwok's words."""
 

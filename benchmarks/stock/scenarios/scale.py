@@ -38,6 +38,8 @@ class Scale:
     """An operator is started again among so many running pods."""
 
     pods: int
+    before: int = 0
+    """How many of them run already, of a smaller one before."""
 
     @property
     def name(self) -> str:
@@ -78,9 +80,10 @@ class Scale:
         Raises: Broken when the pods do not run, or when the new job gets none.
         """
         arm, story = room.arm, Story(room)
-        count = self.pods // _PODS_PER_JOB
+        new = self.pods - self.before
+        count = new // _PODS_PER_JOB
         await submit(room, [arm.job(f"{self.name}-{number}", pods=_PODS_PER_JOB) for number in range(count)])
-        await story.follow(pods=self.pods, runs=True, patience=_PATIENCE, told=self.name)
+        await story.follow(pods=new, runs=True, patience=_PATIENCE, told=self.name)
         was_calm = await story.calm()
         await arm.stop()
         await _release_leases(room)

@@ -8,7 +8,7 @@ from benchmarks.stock.arm import Broken
 from benchmarks.stock.plan import new_arm
 from benchmarks.stock.scenario import Room
 from benchmarks.stock.scenarios.crashloop import CrashLoop
-from benchmarks.stock.scenarios.failures import full, quick
+from benchmarks.stock.scenarios.failures import full, quick, waiting
 from benchroom import StandIn
 
 SERVER_LOST = next(
@@ -60,4 +60,4 @@ def test_jobs_with_a_parameter_server_have_as_many_pods_as_others(name):
 
 
 def test_nobody_expects_bare_pods_to_be_replaced():
-    assert all("raw" in group.skipped for group in full())
+    assert all("raw" in group.skipped for group in (*full(), *waiting()))

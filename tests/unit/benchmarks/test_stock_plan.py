@@ -124,8 +124,17 @@ def test_everything_is_measured_once_before_anything_is_measured_again(plan):
 
 def test_the_full_plan_waits_once_for_all_that_wait_and_our_own_arm_is_never_among_them():
     (waiting,) = (step for step in FULL.steps() if len(step) > 1)
-    assert {cell.group for cell in waiting} == {"process-hang", "node-lost"}
-    assert "ours" not in {cell.arm for cell in waiting}
+    waiting_longest = [
+        (group, arm) for group in ("process-hang", "node-lost") for arm in ("stock-tuned", "v2-tuned")
+    ]
+    others = [(group, "v2-tuned") for group in ("failures", "operator-killed", "process-exit")]
+    assert [(cell.group, cell.arm) for cell in waiting] == [*waiting_longest, *others]
+
+
+def test_the_full_plan_repeats_storms_five_times_for_those_that_are_near_each_other():
+    for group in ("storm-100", "storm-300"):
+        for arm in ("ours", "stock-tuned", "raw"):
+            assert [c.repetition for c in FULL.cells() if (c.group, c.arm) == (group, arm)] == [0, 1, 2, 3, 4]
 
 
 def record(cell, value=1.0):

@@ -11,13 +11,13 @@ from benchmarks.stock import report, results
 from benchmarks.stock.journal import Record
 from benchmarks.stock.plan import Plan
 from benchmarks.stock.scenario import Group, Outcome
-from benchmarks.stock.scenarios.failures import full, node
+from benchmarks.stock.scenarios.failures import full, waiting
 from benchmarks.stock.scenarios.idle import Idle
 from benchmarks.stock.scenarios.scale import Scale
 from benchmarks.stock.scenarios.storm import Storm
 
 ROOT = Path(__file__).resolve().parents[3]
-FAILURES = {scenario.name: scenario for group in (*full(), node()) for scenario in group.scenarios}
+FAILURES = {scenario.name: scenario for group in (*full(), *waiting()) for scenario in group.scenarios}
 MACHINE = {
     "cpus": 2,
     "cpu": "some",

@@ -93,6 +93,14 @@ async def test_an_operator_is_started_again_and_serves_a_new_job(tmp_path, metri
     assert sum(pod["metadata"]["labels"]["job"] == "scale-20-late" for pod in room.pods.values()) == 1
 
 
+async def test_pods_that_run_already_are_not_made_again(tmp_path):
+    room = Restarted(tmp_path, "")
+    await Scale(20).run(Room(room, room))
+    await Scale(60, before=20).run(Room(room, room))
+    jobs = [pod["metadata"]["labels"]["job"] for pod in room.pods.values()]
+    assert sum(not job.endswith("late") for job in jobs) == 60
+
+
 async def test_an_operator_without_an_event_loop_tells_no_lag(tmp_path):
     room = Restarted(tmp_path, "")
     outcome = await Scale(20).run(Room(room, room))
