@@ -125,10 +125,10 @@ class Gateway:
                 socket = await self._session.ws_connect(path, protocols=(V1,), max_msg_size=LARGEST_MESSAGE)
         except aiohttp.WSServerHandshakeError as error:
             raise GatewayRefused(_refusal("the channels of the kernel", error.status), error.status) from None
+        except TimeoutError:  # first, since it is an OSError
+            raise TooSlow(f"the gateway at {self._url} opened no channel in {self._patience:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
             raise GatewayUnreachable(f"the gateway at {self._url} cannot be reached: {error}") from None
-        except TimeoutError:
-            raise TooSlow(f"the gateway at {self._url} opened no channel in {self._patience:g} s") from None
         try:
             yield socket
         finally:
