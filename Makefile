@@ -76,7 +76,7 @@ types: venv ## Check types
 layers: venv ## Check which module may import which
 	@cd '$(ROOT)' && exec '$(BIN)/lint-imports' --no-cache
 
-rules: venv ## Check that a test cites each rule of the runtime
+rules: venv ## Check that a test cites each rule of the runtime and of checkpoints
 	@cd '$(ROOT)' && exec '$(BIN)/python' tools/rulecoverage.py
 
 generate: venv ## Generate what is derived from the code: the CRDs

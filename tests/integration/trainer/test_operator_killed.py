@@ -153,7 +153,7 @@ class Life:
 async def test_an_operator_that_dies_at_its_writes_is_followed_by_one_that_goes_on(
     control_plane, operator_access, certificates, namespace, tmp_path
 ):
-    """RC8, RC4, LT8, TR01, TR13, ME7: start, checkpoint, deleted pod, scale, suspend, resume, finish.
+    """RC8, RC4, LT8, KT5, TR01, TR13, ME7: start, checkpoint, deleted pod, scale, suspend, resume, finish.
 
     In each of these, five operators die one after the other: at their first, second or third write since the one
     before, events included, before or after it took effect. So each sequence is cut between its calls several times

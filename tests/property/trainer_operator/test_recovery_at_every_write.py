@@ -136,7 +136,10 @@ def check(world):
 @pytest.mark.parametrize("after_effect", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.__name__)
 def test_a_leader_that_dies_at_any_write_is_followed_by_one_that_goes_on(scenario, after_effect):
-    """RC8, RC4, LT8, IV7, TR01, TR13: the same end, the same counts, the same pods."""
+    """RC8, RC4, LT8, IV7, TR01, TR13: the same end, the same counts, the same pods.
+
+    CP2, CP3, CP4, CP5: among the writes are those of a checkpoint and of its base's pin; see the next test.
+    """
     reference, _, expected = play(scenario)
     assert len(reference.api.writes) > 10
     for number in range(1, len(reference.api.writes) + 1):
@@ -148,6 +151,18 @@ def test_a_leader_that_dies_at_any_write_is_followed_by_one_that_goes_on(scenari
         assert len(operators) == 2, f"nobody died at write {number}"
         assert outcome == expected, f"killed at write {number}: {reference.api.writes[number - 1]}"
         assert world.status.phase == reference.status.phase
+
+
+def test_the_writes_of_a_checkpoint_that_a_leader_may_die_at_are_all_there():
+    """CP2, CP3, CP4, CP5, IV8: object, pin, Staging, Committed, end of the pin; in the end nothing is pinned."""
+    world, _, _ = play(process_crashes)
+    first, second = "t-c00001", "t-c00002"
+    writes = [(verb, name) for verb, kind, name in world.api.writes if kind == "Checkpoint"]
+    begun = writes.index(("create", second))
+    assert [name for _, name in writes[begun:]] == [second, first, second, second, first]
+    found = {each["metadata"]["name"]: each["status"] for each in world.checkpoints()}
+    assert found[second]["base"] == found[first]["id"]
+    assert not any(status.get("pins") for status in found.values())
 
 
 ERRORS = {

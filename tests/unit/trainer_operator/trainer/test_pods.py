@@ -293,7 +293,7 @@ def volume_names(made):
 
 
 def test_a_claim_is_mounted_and_the_store_lies_in_it():
-    """BK1, CK1."""
+    """CK1."""
     made = manifest(FULL)
     assert {"name": "trainer-checkpoints", "persistentVolumeClaim": {"claimName": "pvc-backups"}} in made[
         "spec"
