@@ -31,8 +31,8 @@ def main() -> int:
     missed = False
     if not chosen.table:
         scale = Scale.QUICK if chosen.quick else Scale.FULL
-        command = "python -m benchmarks.checkpoint" + (" --quick" if chosen.quick else "")
         for name in [chosen.only] if chosen.only else _QUESTIONS:
+            command = f"python -m benchmarks.checkpoint{' --quick' if chosen.quick else ''} --only {name}"
             machine = facts()
             result = _QUESTIONS[name](scale)
             print(
