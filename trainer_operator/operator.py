@@ -42,6 +42,7 @@ from runtime.webhook import CertificateWatcher
 from trainer_operator.api.names import JANITOR_ROLE, ROLE_LABEL, TRAINER_LABEL
 from trainer_operator.api.resources import CHECKPOINTS, TRAINERS, TRAINING_PROFILES
 from trainer_operator.api.trainer import Trainer
+from trainer_operator.audit.writer import NAMESPACE, AuditWriter
 from trainer_operator.checkpoint.reconciler import CheckpointReconciler
 from trainer_operator.checkpoint.scrubs import Prober
 from trainer_operator.checkpoint.view import OPEN
@@ -56,6 +57,7 @@ from trainer_operator.topology.forest import Forest
 from trainer_operator.topology.listening import Listening
 from trainer_operator.topology.members import Members
 from trainer_operator.trainer.apply import Applier
+from trainer_operator.trainer.chronicle import Chronicle
 from trainer_operator.trainer.deletions import DeletionReconciler
 from trainer_operator.trainer.imports import ImportReconciler
 from trainer_operator.trainer.janitors import JanitorReconciler
@@ -95,6 +97,8 @@ class OperatorConfig:
     health_address: tuple[str, int] | None = ("0.0.0.0", 8081)  # noqa: S104 - kubelet probes it
     leader_election: LeaderElectionConfig | None = None
     workers: int = 16
+    audit_namespace: str = NAMESPACE
+    """Where the audit trail is kept."""
     registries: tuple[str, ...] = ()
     """Registries inside private networks that may be asked for entry points; `http://` before those without TLS."""
     settings: Settings = field(default_factory=Settings)
@@ -145,6 +149,8 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
         CHECKPOINTS: Barrier(checkpoints, clock=clock),
         SERVICES: Barrier(services, clock=clock),
     }
+
+    audit = AuditWriter(manager.client, clock, options.audit_namespace)
 
     def look_at_trainer(key: ObjectKey) -> None:
         trainer_controller.trigger(key)
@@ -205,6 +211,7 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
             ),
             pod_groups=PodGroups(manager.client, clock, start=watch_pod_groups),
             notebook_refusal=notebooks.refusal,
+            chronicle=Chronicle(audit),
         ),
         clock=clock,
         metrics=manager.metrics,
@@ -401,6 +408,7 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
         manager.health.add_check("agent API", server.check)
     manager.add_runnable(Listening(members, clock=clock), name="listening")
     manager.add_runnable(entry_points, name="entry-points")
+    manager.add_runnable(audit, leader_only=True, name="audit")
     return manager
 
 

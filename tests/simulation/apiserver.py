@@ -7,6 +7,7 @@ import msgspec
 
 from runtime.cache.index import OWNER_UID
 from runtime.client.errors import AlreadyExists, Conflict, NotFound
+from runtime.client.rest import ListResult
 from runtime.clock import format_time
 from runtime.objects import PODS, ObjectKey, key_of, owner_references
 from runtime.testing.clock import SimClock
@@ -47,6 +48,14 @@ class Api:
             raise NotFound(f"{resource} {name}", status=404, reason="NotFound")
         return found
 
+    async def list(self, resource, namespace=None, *, fields=None):
+        self.listed.append(resource)
+        if resource in self.refused:
+            raise self.refused[resource]
+        path, _, value = (fields or "=").partition("=")
+        found = [obj for obj in self.log.objects(resource, namespace) if not path or _at(obj, path) == value]
+        return ListResult(found, str(self.log.version))
+
     async def create(self, resource, body, *, namespace=None):
         name = body["metadata"]["name"]
         key = ObjectKey(namespace or body["metadata"].get("namespace") or "", name)
@@ -82,6 +91,8 @@ class Api:
             found = self._existing(resource, key)
             if isinstance(body, list):
                 return self._patch_finalizers(resource, found, body)
+            if "data" in body:
+                return self.log.put(resource, {**found, "data": {**found.get("data", {}), **body["data"]}})
             if "spec" in body:
                 return self.log.put(resource, {**found, "spec": {**found["spec"], **body["spec"]}})
             if "status" not in body:
@@ -145,6 +156,13 @@ class Api:
             self.dead = True
             raise Killed(f"after {verb} {resource.kind} {name}")
         return answer
+
+
+def _at(obj, path):
+    """Return what is at a path of names with points between them."""
+    for name in path.split("."):
+        obj = obj[name]
+    return obj
 
 
 class Cached:

@@ -17,15 +17,18 @@ from runtime.errors import RuntimeFault
 from runtime.objects import NODES, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES, ObjectKey, key_of
 from runtime.testing.clock import SimClock
 from simulation.apiserver import Api, Cached, Killed
+from simulation.recording import Recording, prepare
 from trainer_operator.api.names import ATTEMPT_LABEL, INDEX_LABEL, ROLE_LABEL
 from trainer_operator.api.resources import CHECKPOINTS, TRAINERS, TRAINING_PROFILES
 from trainer_operator.api.trainer import Trainer
+from trainer_operator.audit.writer import AuditWriter
 from trainer_operator.checkpoint.reconciler import CheckpointReconciler
 from trainer_operator.telemetry.metrics import TrainerMetrics
 from trainer_operator.topology.beat import Ack, Beat, DirectiveResult, Exit
 from trainer_operator.topology.forest import Forest
 from trainer_operator.topology.members import MemberId, Members
 from trainer_operator.trainer.apply import Applier
+from trainer_operator.trainer.chronicle import Chronicle
 from trainer_operator.trainer.deletions import DeletionReconciler
 from trainer_operator.trainer.imports import ImportReconciler
 from trainer_operator.trainer.janitors import JanitorReconciler
@@ -70,6 +73,8 @@ class Operator:
         caches = {PODS: self.pods, CHECKPOINTS: self.checkpoints, SERVICES: self.services}
         self.barriers = {kind: Barrier(cache, clock=clock) for kind, cache in caches.items()}
         settings = Settings(voluntary_interval=0.0)
+        self.audit = AuditWriter(api, clock)
+        self.recording = Recording(self.audit)
         self.registry = CollectorRegistry()
         metrics = TrainerMetrics(self.registry)
         self.trainer = TrainerReconciler(
@@ -101,6 +106,7 @@ class Operator:
             level_map=LevelMap(api, clock, "trainer-operator"),
             pod_groups=PodGroups(api, clock, start=lambda kind: self._watch_pod_groups(api, kind)),
             notebook_refusal=lambda uid: "",
+            chronicle=Chronicle(self.audit),
         )
         self.checkpoint = CheckpointReconciler(
             client=api,
@@ -450,6 +456,7 @@ class World(Training):
         for name in ("a", "b"):
             ready = {"conditions": [{"type": "Ready", "status": "True"}]}
             self.api.log.put(NODES, {"metadata": {"name": name}, "status": ready})
+        prepare(self.api)
         spec = {
             "epochs": epochs,
             "image": "image",
@@ -571,6 +578,7 @@ async def one_pass(world, operators):
         (operator.deletion, KEY),
         (operator.imports, KEY),
         (operator.janitor, KEY),
+        (operator.recording, KEY),
     ]:
         try:
             await reconciler.reconcile(request(key))

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, cast
 
+from trainer_operator.api.auditlog import AuditLog
 from trainer_operator.api.checkpoint import Checkpoint
 from trainer_operator.api.meta import GROUP, VERSION, ApiModel, ApiObject
 from trainer_operator.api.profile import TrainingProfile
@@ -46,6 +47,13 @@ class Kind:
     short_name: str
     columns: tuple[Column, ...]
     scale: dict[str, str] | None = None
+    selectable: tuple[str, ...] = ()
+    """Paths that field selectors may name."""
+
+    @property
+    def has_status(self) -> bool:
+        """Whether something is observed of it."""
+        return "status" in self.model.model_fields
 
     @property
     def name(self) -> str:
@@ -114,13 +122,25 @@ KINDS = (
             AGE,
         ),
     ),
+    Kind(
+        AuditLog,
+        plural="auditlogs",
+        short_name="trna",
+        columns=(
+            Column("Action", ".spec.action", description="What was done"),
+            Column("Namespace", ".spec.objectRef.namespace", description="Namespace of the object"),
+            Column("Object", ".spec.objectRef.name", description="Object that it is about"),
+            Column("Time", ".spec.time", "date", description="When it was decided"),
+        ),
+        selectable=(".spec.objectRef.namespace",),
+    ),
 )
 
 
 def custom_resource_definition(kind: Kind) -> dict[str, Any]:
     """Return the CRD of a kind."""
     singular = kind.name.lower()
-    subresources: dict[str, Any] = {"status": {}}
+    subresources: dict[str, Any] = {"status": {}} if kind.has_status else {}
     if kind.scale is not None:
         subresources["scale"] = dict(kind.scale)
     return {
@@ -149,6 +169,11 @@ def custom_resource_definition(kind: Kind) -> dict[str, Any]:
                     "schema": {"openAPIV3Schema": object_schema(kind.model)},
                     "subresources": subresources,
                     "additionalPrinterColumns": [column.as_json() for column in kind.columns],
+                    **(
+                        {"selectableFields": [{"jsonPath": path} for path in kind.selectable]}
+                        if kind.selectable
+                        else {}
+                    ),
                 }
             ],
         },
@@ -169,6 +194,8 @@ def object_schema(model: type[ApiObject]) -> Schema:
         },
     }
     for name in ("spec", "status"):
+        if name not in model.model_fields:
+            continue
         part = cast("type[ApiModel]", model.model_fields[name].annotation)
         translated = structural_schema(part, observed=name == "status")
         translated["description"] = raw["properties"][name]["description"]

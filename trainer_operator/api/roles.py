@@ -23,7 +23,19 @@ _ROLE_NAMES = {"admin": "admin", "edit": "editor", "view": "viewer"}
 
 def user_roles() -> list[dict[str, Any]]:
     """Return a ClusterRole for each kind and level."""
-    return [_role(kind, level) for kind in KINDS for level in LEVELS]
+    return [_role(kind, level) for kind in KINDS for level in LEVELS if kind.has_status] + [
+        _reader(kind) for kind in KINDS if not kind.has_status
+    ]
+
+
+def _reader(kind: Kind) -> dict[str, Any]:
+    """Return the only role of a kind that the operator alone writes: it is in nobody's view of their own namespace."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": f"{kind.name.lower()}-viewer"},
+        "rules": [_rule(kind.plural, READ)],
+    }
 
 
 def _role(kind: Kind, level: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Actions are small records. `apply` writes the status first and carries actions o
 (rule 3 of design/architecture.md).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
@@ -132,6 +133,15 @@ class EmitEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordStacks:
+    """Put the stacks of a stall into the audit trail; `number` is that of the restart that follows from it (SL4)."""
+
+    number: int
+    suspect: MemberId
+    stacks: Mapping[MemberId, str]
+
+
+@dataclass(frozen=True, slots=True)
 class CloseAgents:
     """Tell all agents to end (AG7)."""
 
@@ -154,6 +164,7 @@ Action = (
     | MarkCorrupt
     | PinCheckpoint
     | EmitEvent
+    | RecordStacks
     | CloseAgents
     | DeleteTrainer
     | NodeAction

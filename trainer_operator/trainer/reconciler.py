@@ -26,6 +26,7 @@ from trainer_operator.telemetry.metrics import TrainerMetrics
 from trainer_operator.topology.forest import Forest
 from trainer_operator.topology.members import Members
 from trainer_operator.trainer.apply import Applier
+from trainer_operator.trainer.chronicle import Chronicle
 from trainer_operator.trainer.decide import Decision, decide, is_ours
 from trainer_operator.trainer.entrypoint import images_to_read
 from trainer_operator.trainer.levelmap import LevelMap
@@ -78,6 +79,7 @@ class TrainerReconciler:
         level_map: LevelMap,
         pod_groups: PodGroups,
         notebook_refusal: Callable[[str], str],
+        chronicle: Chronicle,
     ) -> None:
         self._trainers = trainers
         self._profiles = profiles
@@ -97,6 +99,7 @@ class TrainerReconciler:
         self._level_map = level_map
         self._pod_groups = pod_groups
         self._notebook_refusal = notebook_refusal
+        self._chronicle = chronicle
         self._written: dict[ObjectKey, Trainer] = {}
         self._uids: dict[ObjectKey, str] = {}
         self._stored_at: dict[ObjectKey, float] = {}
@@ -124,6 +127,7 @@ class TrainerReconciler:
         observed = self._observe(trainer, levels)
         decision = decide(observed)
         stored, wait = await self._store(request.key, trainer, decision)
+        self._chronicle.follow(stored, decision.actions)
         self._grow(stored, decision)
         self._tell(stored, decision, observed)  # first: a pod that is created must hear of its own epoch only
         await self._applier.actions(stored, decision.actions)
@@ -137,6 +141,7 @@ class TrainerReconciler:
             self._forest.drop(gone)
             self._members.end(gone)
             self._applier.forget(gone)
+            self._chronicle.forget(gone)
             self._stored_at.pop(key, None)
             self._complaints.pop(key, None)
         if cached is None:

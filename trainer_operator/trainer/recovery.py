@@ -28,6 +28,7 @@ def recover(draft: Draft) -> None:
     stalled = stall.judge(draft)
     if stalled is not None and not group and not draft.records.handled(stalled):
         group = [stalled]
+        draft.actions.append(stall.record(draft, stalled.member, number=draft.status.restarts + 1))
     if not group:
         return
     status, policy = draft.status, retry_policy(draft)

@@ -14,7 +14,7 @@ from trainer_operator.topology.evidence import QUIET
 from trainer_operator.topology.members import AgentView, Directive, MemberId
 from trainer_operator.topology.stacks import Look, outsider, parse, read_look
 from trainer_operator.topology.stepclock import SOFT_FLOOR
-from trainer_operator.trainer.draft import Draft
+from trainer_operator.trainer.draft import Draft, RecordStacks
 from trainer_operator.trainer.failures import Failure, FailureClass
 from trainer_operator.trainer.membership import (
     ACTIVE,
@@ -106,6 +106,11 @@ def judge(draft: Draft) -> Failure | None:
         pod_gone=False,
         step=beat.step,
     )
+
+
+def record(draft: Draft, suspect: MemberId, *, number: int) -> RecordStacks:
+    """Return the order to keep the stacks in the audit trail; `number` is that of the restart (SL4)."""
+    return RecordStacks(number, suspect, dict.fromkeys(members_of(draft), "") | _stacks(draft))
 
 
 def dump_id(draft: Draft, agent: AgentView) -> str:

@@ -145,6 +145,19 @@ def test_a_process_that_hangs_is_found_its_stacks_kept_and_training_goes_on(job,
     for name in ("digits", "apart"):
         seconds = int(re.search(r"finished no step for (\d+) s", told[name, "StallDetected"])[1])
         assert seconds < 2 * HARD, "it did not wait for more than two signs"
+        (stacks, restart) = audit_trail(job, name)
+        assert (stacks["action"], restart["action"]) == ("StackDump", "Restart")
+        assert restart["details"]["reason"] == "Stalled"
+        assert "worker-0" in stacks["details"]["stacks"]
+        assert "worker-1" in stacks["details"]["stacks"]
+    assert "train.py" in audit_trail(job, "digits")[0]["details"]["stacks"]
+
+
+def audit_trail(job, name):
+    """Return what is recorded of a Trainer, in order."""
+    of_namespace = f"spec.objectRef.namespace={job.namespace}"
+    records = job.world.get("auditlogs", "-n", "kubeflow-audit", "--field-selector", of_namespace)["items"]
+    return [each["spec"] for each in records if each["spec"]["objectRef"]["name"] == name]
 
 
 def stories(job):

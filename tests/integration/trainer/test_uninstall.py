@@ -1,4 +1,4 @@
-"""Uninstall and reinstall on the real API server, while Trainers train (TR42, TR43)."""
+"""Uninstall and reinstall on the real API server, while Trainers train (TR42, TR43, AU3)."""
 
 import json
 import signal
@@ -6,12 +6,17 @@ import signal
 from integration.trainer.conftest import BASE
 
 ENDS = ["python3", "-c", "pass"]
+FAILS = ["python3", "-c", "raise SystemExit(3)"]
 
 
 def profile(job):
     kind = {"apiVersion": "trainer.operator.kubeflow.org/v1alpha1", "kind": "TrainingProfile"}
     metadata = {"name": "shared", "namespace": job.namespace}
     job.world.apply({**kind, "metadata": metadata, "spec": {"envVars": [{"name": "A", "value": "b"}]}})
+
+
+def audit_trail(world):
+    return world.get("auditlogs", "-n", "kubeflow-audit")["items"]
 
 
 def stop_operators(world):
@@ -26,6 +31,8 @@ def test_an_operator_can_be_taken_away_and_brought_back_with_and_without_its_kin
     digits = job.digits(epochs=2000, profile="shared")
     digits.wait_step(20)
     workers = digits.processes("worker")
+    job.make("fails", command=FAILS, retryPolicy={"backoffLimit": 0}).wait_phase("Failed", 90)
+    records = until(lambda: audit_trail(world), 30, "a record of the failure")
 
     again = world.kubectl("apply", "-k", str(BASE)).splitlines()
     assert [line for line in again if not line.endswith(" unchanged")] == []
@@ -38,6 +45,7 @@ def test_an_operator_can_be_taken_away_and_brought_back_with_and_without_its_kin
         assert [
             each["metadata"].get("finalizers") for each in kinds if "finalizers" in each["metadata"]
         ] == []
+        assert audit_trail(world) == records
     finally:
         world.install()
         world.start_operators()

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import pytest
 
 from runtime.client.errors import Conflict, InternalError, TransportError, TransportFault
+from simulation.recording import audit_trail
 from simulation.world import Operator, World, run
 from trainer_operator.api.status import Phase
+from trainer_operator.audit.chain import verify
 from trainer_operator.topology.members import MemberId
 
 W0, W1 = MemberId("worker", 0), MemberId("worker", 1)
@@ -127,8 +129,19 @@ def check(world):
         seen.add((epoch, step))
     repeated = len(world.trained) > len({step for _, step in world.trained})
     assert not repeated or world.status.rollbacks
+    check_audit_trail(world)
     if world.status.phase is Phase.SUCCEEDED:
         assert {step for _, step in world.trained} == set(range(1, world.total + 1))
+
+
+def check_audit_trail(world):
+    """AU4, AU5: whole chains, and each restart and the failure once, whoever died when; without them no record."""
+    records, anchors = audit_trail(world.api)
+    assert [each.fault for each in verify(records, anchors) if each.fault] == []
+    expected = [f"{world.uid}/restart/{number}" for number in range(1, world.status.restarts + 1)]
+    if world.status.phase is Phase.FAILED:
+        expected.append(f"{world.uid}/fail")
+    assert [each["spec"]["auditID"] for each in records] == expected
 
 
 @pytest.mark.slow

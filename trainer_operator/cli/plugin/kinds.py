@@ -9,6 +9,9 @@ from runtime.objects import Resource
 GROUP = "trainer.operator.kubeflow.org"
 TRAINERS = Resource(GROUP, "v1alpha1", "trainers", "Trainer")
 CHECKPOINTS = Resource(GROUP, "v1alpha1", "checkpoints", "Checkpoint")
+AUDIT_LOGS = Resource(GROUP, "v1alpha1", "auditlogs", "AuditLog")
+AUDIT_NAMESPACE = "kubeflow-audit"
+AUDIT_ANCHORS = "trainer-audit-anchors"
 
 TRAINER_LABEL = "trainer-name"
 ROLE_LABEL = f"{GROUP}/role"

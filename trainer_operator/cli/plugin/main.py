@@ -10,6 +10,7 @@ import typer
 from typer.completion import completion_init  # type: ignore[attr-defined]  # public, not declared so
 
 from trainer_operator.cli.plugin.asking import checkpoint, import_checkpoints, verify
+from trainer_operator.cli.plugin.audit import audit
 from trainer_operator.cli.plugin.change import resume, scale, suspend
 from trainer_operator.cli.plugin.checkpoints import checkpoints
 from trainer_operator.cli.plugin.completion import PROGRAM, completion
@@ -50,6 +51,7 @@ app.command()(verify)
 app.command()(restore)
 app.command("import")(import_checkpoints)
 app.command()(notebook)
+app.add_typer(audit, name="audit")
 app.command()(completion)
 
 

@@ -105,7 +105,7 @@ def show_objects(objects: Sequence[Mapping[str, Any]], output: Output, *, single
     )
 
 
-def show_value(value: Mapping[str, Any], output: Output) -> None:
+def show_value(value: Mapping[str, Any] | Sequence[Mapping[str, Any]], output: Output) -> None:
     """Print a JSON value as JSON or YAML."""
     if output is Output.YAML:
         sys.stdout.write(yaml.safe_dump(value, sort_keys=False, allow_unicode=True))

@@ -73,7 +73,7 @@ def test_check_shows_the_drift_and_fails(tmp_path):
 def test_each_file_is_small_enough_for_plain_apply():
     """CR2, EC18."""
     sizes = {path.name: path.stat().st_size for path in CRDS.glob("*.yaml")}
-    assert len(sizes) == 4
+    assert len(sizes) == 5
     assert max(sizes.values()) < 200_000, sizes
 
 
@@ -115,7 +115,7 @@ def test_described_retry_defaults_are_those_in_the_code():
 
 def test_status_has_no_defaults():
     """TR32: absent is not zero."""
-    for name in KINDS:
+    for name in KINDS.keys() - {"AuditLog"}:
         status = schema_of(name)["properties"]["status"]
         assert [path for path, field in fields_of(status) if "default" in field] == []
 
@@ -163,8 +163,8 @@ def test_step_counters_are_int64():
 
 
 def test_no_reference_has_a_namespace_field():
-    """TN1."""
-    for name in KINDS:
+    """TN1: but in a record of what was done, which is nobody's to write."""
+    for name in KINDS.keys() - {"AuditLog"}:
         paths = [
             path
             for path, _ in fields_of(schema_of(name))

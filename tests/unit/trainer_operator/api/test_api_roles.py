@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from trainer_operator.api.roles import user_roles
+from trainer_operator.audit.writer import ANCHORS, NAMESPACE
 from trainer_operator.trainer.levels import CONFIG_MAP
 
 ROOT = Path(__file__).parents[4]
@@ -111,9 +112,27 @@ def test_rights_over_nodes_and_attachments_come_with_the_component_only():
     assert yaml.safe_load((COMPONENT / "kustomization.yaml").read_text())["kind"] == "Component"
 
 
+def test_the_audit_trail_has_one_writer_and_is_in_nobodys_view():
+    """RB3, AU3, AU7: it holds what happened in all namespaces, so who may read it is said by a binding."""
+    roles = user_roles()
+    reader = next(role for role in roles if role["metadata"]["name"] == "auditlog-viewer")
+    assert reader["metadata"] == {"name": "auditlog-viewer"}
+    assert rights_of(reader) == {(OURS, "auditlogs"): READ}
+    assert not any((OURS, "auditlogs") in rights_of(role) for role in roles if role is not reader)
+    audit = list(yaml.safe_load_all((ROOT / "deploy" / "base" / "audit.yaml").read_text()))
+    (role,) = (each for each in audit if each["kind"] == "Role")
+    assert role["metadata"]["namespace"] == NAMESPACE
+    assert rights_of(role) == {
+        (OURS, "auditlogs"): {"get", "list", "create", "delete"},
+        ("", "configmaps"): {"get", "patch"},
+    }
+    assert [rule["resourceNames"] for rule in role["rules"] if "resourceNames" in rule] == [[ANCHORS]]
+
+
 def test_people_get_our_kinds_by_level():
     """RB3: both families of labels; viewers change nothing."""
     roles = {role["metadata"]["name"]: role for role in user_roles()}
+    del roles["auditlog-viewer"]
     assert len(roles) == 9
     for name, role in roles.items():
         level = {"admin": "admin", "editor": "edit", "viewer": "view"}[name.rpartition("-")[2]]

@@ -13,7 +13,7 @@ from trainer_operator.topology.members import AgentView
 from trainer_operator.topology.stepclock import StepClock
 from trainer_operator.trainer.decide import decide
 from trainer_operator.trainer.directives import directives_of
-from trainer_operator.trainer.draft import Draft, EmitEvent
+from trainer_operator.trainer.draft import Draft, EmitEvent, RecordStacks
 
 
 def clock(usual=1.0):
@@ -293,6 +293,10 @@ def test_stacks_of_all_are_collected_before_anything_is_restarted():
     assert "line 7 in recv" in next(
         a.message for a in done.actions if getattr(a, "reason", "") == "StackDump"
     )
+    (kept,) = (action for action in done.actions if isinstance(action, RecordStacks))
+    assert (kept.number, str(kept.suspect)) == (done.status.restarts, first.status.stall.member)
+    assert kept.stacks == dict.fromkeys((WORKER, OTHER), 'File "loop.py", line 7 in recv')
+    assert not [a for a in (*first.actions, *waiting.actions) if isinstance(a, RecordStacks)]
 
 
 def test_a_process_that_cannot_dump_its_stacks_is_waited_for_five_seconds():
