@@ -40,12 +40,20 @@ class PodGroupKind:
     label: str = ""
     queues: bool = False
     """Whether a group names a queue, and waits until that lets it in before there are pods."""
+    sums: bool = False
+    """Whether a group says what its pods take together.
+
+    scheduler-plugins turns the pods of a group back, before it looks at any node, while the cluster has not that much left.
+    It looks at such pods again when the group changes, or after five minutes, but not when room comes: neither a pod that
+    goes nor a node that comes wakes them. Without the sum a pod is turned back for want of a node, and room wakes it.
+    """
 
 
 VOLCANO = PodGroupKind(
     Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup"),
     annotation="scheduling.k8s.io/group-name",
     queues=True,
+    sums=True,
 )
 SCHEDULER_PLUGINS = PodGroupKind(
     Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup"),
@@ -136,7 +144,7 @@ def group_spec(trainer: Trainer, kind: PodGroupKind) -> dict[str, Any]:
     least = _least_members(trainer)
     spec: dict[str, Any] = {"minMember": 1 if awaits_pin(trainer) else sum(least.values())}
     resources = _requests(trainer, least)
-    if resources:
+    if kind.sums and resources:
         spec["minResources"] = resources
     if kind.queues:
         spec["queue"] = trainer.spec.scheduling.queue

@@ -116,6 +116,14 @@ def test_the_group_has_all_members_what_they_take_and_the_queue():
     }
 
 
+def test_scheduler_plugins_is_not_told_the_sum_since_room_would_not_wake_its_pods():
+    """GS1: its check of the sum comes before the filters whose refusals are looked at again when room comes."""
+    each = Resources(requests={"cpu": 20})
+    of = of_scheduler("scheduler-plugins", resources=each)
+    assert group_spec(of, SCHEDULER_PLUGINS) == {"minMember": 2}
+    assert "minResources" in group_spec(of, VOLCANO)
+
+
 def test_what_is_not_said_is_left_to_the_scheduler():
     """Volcano's own defaults hold."""
     assert group_spec(of_scheduler(queue=None), VOLCANO) == {"minMember": 2}
