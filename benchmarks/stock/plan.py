@@ -161,7 +161,7 @@ FULL = Plan(
         ),
         *failures.full(),
         Group("underload-100", (UnderLoad(100, failures=20),), {**_NOBODY, **_LIMITED}, repetitions=1),
-        Group("resume", (Resume(),), _NO_CHECKPOINTS, repetitions=3),
+        Group("resume", (Resume(),), _NO_CHECKPOINTS, repetitions=1),
         Group("scale-1000", (Scale(100), Scale(1000, before=100)), _STARTS, repetitions=1),
         Group("storm-1x1000", (Storm(1, pods=1000),), _LIMITED, repetitions=1),
         Group("underload-1000", (UnderLoad(1000, failures=50),), {**_NOBODY, **_LIMITED, **_AS_100}, 1),

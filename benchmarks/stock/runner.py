@@ -31,7 +31,7 @@ CELL_LIMIT = 1800.0
 """Seconds after which a cell is broken, whatever it waits for."""
 WARM_UP_JOBS = 3
 SIDE_BY_SIDE = 6
-"""Clusters at once, at most: each has an API server, and all programs of a cluster that waits cost 0.1 processors."""
+"""Clusters at once, at most: each has an API server, and a cluster that waits costs up to 0.1 processors."""
 
 
 async def run(
