@@ -4,6 +4,7 @@ Assembly only. Every part gets what it needs here, from one manager; nothing is 
 """
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,6 +48,10 @@ from trainer_operator.checkpoint.reconciler import CheckpointReconciler
 from trainer_operator.checkpoint.scrubs import Prober
 from trainer_operator.checkpoint.view import OPEN
 from trainer_operator.images import EntryPoints, Registry
+from trainer_operator.notify.configuration import Configuration
+from trainer_operator.notify.counters import NotifyCounters
+from trainer_operator.notify.notifier import NoNotifier, Notices, Notifier
+from trainer_operator.notify.services import services_of
 from trainer_operator.server.agents import AgentApi
 from trainer_operator.server.auth import Authenticator
 from trainer_operator.server.https import Authority, HttpsServer
@@ -101,6 +106,8 @@ class OperatorConfig:
     """Where the audit trail is kept."""
     registries: tuple[str, ...] = ()
     """Registries inside private networks that may be asked for entry points; `http://` before those without TLS."""
+    notifications: Configuration | None = None
+    """Services that messages go to; none when absent."""
     settings: Settings = field(default_factory=Settings)
 
 
@@ -161,6 +168,7 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
         trainer_controller.watch(groups, mapping=owner_of(TRAINERS))
         return groups
 
+    notices = _notifier(manager, options.notifications, wake=look_at_trainer)
     entry_points = EntryPoints(Registry(options.registries), clock, wake=look_at_trainer)
     notebooks = NotebookReconciler(
         client=manager.client,
@@ -212,6 +220,7 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
             pod_groups=PodGroups(manager.client, clock, start=watch_pod_groups),
             notebook_refusal=notebooks.refusal,
             chronicle=Chronicle(audit),
+            notices=notices,
         ),
         clock=clock,
         metrics=manager.metrics,
@@ -410,6 +419,25 @@ def build(config: ClientConfig, options: OperatorConfig) -> Manager:
     manager.add_runnable(entry_points, name="entry-points")
     manager.add_runnable(audit, leader_only=True, name="audit")
     return manager
+
+
+def _notifier(
+    manager: Manager, configuration: Configuration | None, *, wake: Callable[[ObjectKey], None]
+) -> Notices:
+    if configuration is None or not configuration.services:
+        return NoNotifier()
+    names = [service.name for service in configuration.services]
+    notifier = Notifier(
+        services_of(configuration),
+        defaults=configuration.defaults,
+        templates=configuration.words,
+        clock=manager.clock,
+        counters=NotifyCounters(manager.metrics.registry, names),
+        wake=wake,
+        is_leader=lambda: manager.is_leader,
+    )
+    manager.add_runnable(notifier, leader_only=True, name="notifier")
+    return notifier
 
 
 def appears_or_goes(old: AnyObject | None, new: AnyObject | None) -> bool:

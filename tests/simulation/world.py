@@ -23,6 +23,7 @@ from trainer_operator.api.resources import CHECKPOINTS, TRAINERS, TRAINING_PROFI
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.audit.writer import AuditWriter
 from trainer_operator.checkpoint.reconciler import CheckpointReconciler
+from trainer_operator.notify.notifier import NoNotifier
 from trainer_operator.telemetry.metrics import TrainerMetrics
 from trainer_operator.topology.beat import Ack, Beat, DirectiveResult, Exit
 from trainer_operator.topology.forest import Forest
@@ -62,7 +63,7 @@ class Events:
 class Operator:
     """One process of the operator: everything in here is lost when it dies."""
 
-    def __init__(self, world):
+    def __init__(self, world, notices=None):
         api, clock = world.api, world.clock
         self.members = Members(clock)
         self.events = Events()
@@ -77,6 +78,7 @@ class Operator:
         self.recording = Recording(self.audit)
         self.registry = CollectorRegistry()
         metrics = TrainerMetrics(self.registry)
+        self.notices = NoNotifier() if notices is None else notices
         self.trainer = TrainerReconciler(
             trainers=self.trainers,
             profiles=Cached(api, TRAINING_PROFILES),
@@ -107,6 +109,7 @@ class Operator:
             pod_groups=PodGroups(api, clock, start=lambda kind: self._watch_pod_groups(api, kind)),
             notebook_refusal=lambda uid: "",
             chronicle=Chronicle(self.audit),
+            notices=self.notices,
         )
         self.checkpoint = CheckpointReconciler(
             client=api,

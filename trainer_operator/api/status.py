@@ -470,6 +470,10 @@ class TrainerStatus(StatusModel):
     """Number of checkpoints begun; names of Checkpoint objects end in it."""
     checkpoint_failures: Int32 = 0
     """Checkpoints aborted in a row."""
+    outbox: Annotated[list[Text], Field(max_length=32), ListType(kind="atomic")] = Field(default_factory=list)
+    """Notifications that are not sent yet."""
+    told: Annotated[list[Text], Field(max_length=80), ListType(kind="atomic")] = Field(default_factory=list)
+    """What was notified last, and when."""
     metrics: Annotated[dict[str, float], Field(max_length=8)] = Field(default_factory=dict)
     """Figures that the training code reports, such as accuracy."""
     profile_snapshot: ProfileSnapshot | None = None

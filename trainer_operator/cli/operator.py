@@ -14,6 +14,7 @@ from runtime.leaderelection import LeaderElectionConfig
 from runtime.manager import Manager, run_manager
 from trainer_operator.cli.failure import reported
 from trainer_operator.images import registry_url
+from trainer_operator.notify.configuration import read_configuration
 from trainer_operator.operator import OperatorConfig, build
 from trainer_operator.trainer.views import Settings
 
@@ -78,6 +79,12 @@ def operator(
     hub: Annotated[
         str, typer.Option(help="Address of the Hugging Face hub, or of a mirror, that weights come from.")
     ] = "https://huggingface.co",
+    notifications: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of kind NotificationConfiguration: services, templates and default routes of notifications."
+        ),
+    ] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     log_json: Annotated[bool, typer.Option(help="Write one JSON object per line.")] = True,
 ) -> None:
@@ -98,6 +105,7 @@ def operator(
             else None,
             workers=workers,
             registries=tuple(_registry(each) for each in registry or ()),
+            notifications=read_configuration(notifications) if notifications is not None else None,
             settings=Settings(
                 operator_image=operator_image,
                 agent_urls=tuple(

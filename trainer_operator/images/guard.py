@@ -22,7 +22,7 @@ def refusal(host: str, *, private: bool) -> str:
     `private`: the administrator has named this registry, so that it may be inside, in a private network or the cluster.
     """
     try:
-        address = _unmapped(ipaddress.ip_address(host.partition("%")[0]))
+        address = unmapped(ipaddress.ip_address(host.partition("%")[0]))
     except ValueError:
         return f"{host} is no IP address"
     if private:
@@ -46,7 +46,7 @@ def guarded_socket(info: tuple[Any, ...], *, private: bool) -> socket.socket:
     return socket.socket(family, kind, protocol)
 
 
-def _unmapped(address: Address) -> Address:
+def unmapped(address: Address) -> Address:
     """Return the IPv4 address that an IPv6 address stands for, if it does."""
     if isinstance(address, ipaddress.IPv4Address):
         return address

@@ -23,6 +23,7 @@ from trainer_operator.trainer import (
     membership,
     memberstate,
     notebookstate,
+    notices,
     podgroup,
     progress,
     proximity,
@@ -75,6 +76,7 @@ def decide(observed: Observed) -> Decision:
     podgroup.follow(draft)
     progress.follow(draft)
     notebookstate.follow(draft)
+    notices.follow(draft)
     told = {} if is_terminal(draft.status) else directives_of(draft)
     told.update({member: (directive,) for member, directive in draft.drains.items()})
     if draft.store_order is not None:

@@ -22,6 +22,7 @@ from trainer_operator.api.profile import TrainingProfile, TrainingProfileSpec
 from trainer_operator.api.timelines import current_path
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.images import EntryPoint
+from trainer_operator.notify.notifier import Notices
 from trainer_operator.telemetry.metrics import TrainerMetrics
 from trainer_operator.topology.forest import Forest
 from trainer_operator.topology.members import Members
@@ -80,6 +81,7 @@ class TrainerReconciler:
         pod_groups: PodGroups,
         notebook_refusal: Callable[[str], str],
         chronicle: Chronicle,
+        notices: Notices,
     ) -> None:
         self._trainers = trainers
         self._profiles = profiles
@@ -100,6 +102,7 @@ class TrainerReconciler:
         self._pod_groups = pod_groups
         self._notebook_refusal = notebook_refusal
         self._chronicle = chronicle
+        self._notices = notices
         self._written: dict[ObjectKey, Trainer] = {}
         self._uids: dict[ObjectKey, str] = {}
         self._stored_at: dict[ObjectKey, float] = {}
@@ -128,6 +131,7 @@ class TrainerReconciler:
         decision = decide(observed)
         stored, wait = await self._store(request.key, trainer, decision)
         self._chronicle.follow(stored, decision.actions)
+        self._notices.offer(stored)
         self._grow(stored, decision)
         self._tell(stored, decision, observed)  # first: a pod that is created must hear of its own epoch only
         await self._applier.actions(stored, decision.actions)
@@ -142,6 +146,7 @@ class TrainerReconciler:
             self._members.end(gone)
             self._applier.forget(gone)
             self._chronicle.forget(gone)
+            self._notices.forget(gone)
             self._stored_at.pop(key, None)
             self._complaints.pop(key, None)
         if cached is None:
@@ -180,6 +185,7 @@ class TrainerReconciler:
             else None,
             notebook_refusal=self._notebook_refusal(uid),
             claims=self._surroundings.claims(uid) if trainer.spec.topology.storage is not None else (),
+            services=self._notices.services(uid),
             attachments=self._surroundings.attachments(old) if old else {},
             checkpoints=tuple(checkpoint_view(c, path) for c in self._checkpoints.by_index(OWNER_UID, uid)),
             entry_points=self._entry_points(trainer),

@@ -9,6 +9,7 @@ from runtime.objects import Resource
 from trainer_operator.api.profile import TrainingProfileSpec
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.images import EntryPoint
+from trainer_operator.notify.routes import Services
 from trainer_operator.topology.members import AgentView, MemberId
 from trainer_operator.trainer.levels import BUILT_IN, Level
 from trainer_operator.trainer.nodes import NodeView
@@ -191,6 +192,8 @@ class Observed:
     """The claims of its members."""
     has_service: bool = True
     """Whether its Service is there."""
+    services: Services = field(default_factory=Services)
+    """Where notifications can go, and what became of earlier ones."""
     attachments: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """Name of the VolumeAttachment of (volume, node), of nodes with old pods."""
     heartbeat: float = 2.0
