@@ -84,13 +84,13 @@ class MemoryStore:
             if fault is Fault.EXISTS:
                 raise Exists(f"{key} exists, it was said")
             if fault is Fault.LATE:
-                self._late.append((key, data))
+                self._late.append((key, bytes(data)))
                 raise Unreachable("no answer")
             if key in self.objects:
                 if fault is Fault.LOST_ANSWER:
                     raise Unreachable("no answer")
                 raise Exists(f"{key} exists")
-            self._keep(key, data, fault)
+            self._keep(key, bytes(data), fault)
             if fault is Fault.TWICE:
                 raise Exists(f"{key} exists: the same request had come before")
             if fault is Fault.LOST_ANSWER:
@@ -99,7 +99,7 @@ class MemoryStore:
     def put(self, key, data):
         check_key(key)
         with self._call() as fault:
-            self._keep(key, data, fault)
+            self._keep(key, bytes(data), fault)
             if fault in {Fault.LOST_ANSWER, Fault.LATE}:
                 raise Unreachable("no answer")
 

@@ -28,6 +28,15 @@ class StoreContract:
         assert store.get_range("a/b/record", start=10, length=5) == b""
         assert store.get_range("a/b/record", start=0, length=0) == b""
 
+    def test_a_view_is_written_before_its_memory_is_used_again(self, store):
+        """FZ3, IV3: pieces of a copy lie in memory that the next ones get."""
+        memory = bytearray(b"0123456789")
+        with memoryview(memory)[2:6] as view:
+            store.create("view", view)
+            patient(store).create("view", view)
+        memory[:] = b"x" * 10
+        assert store.get("view", limit=10) == b"2345"
+
     def test_an_empty_object_is_an_object(self, store):
         """BK."""
         store.create("empty", b"")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from trainer_operator.agent.backends import Page
+from trainer_operator.agent.backends import Content, Page
 from trainer_operator.agent.backends.file import FileStore
 
 __all__ = ["ThrottledStore"]
@@ -22,7 +22,7 @@ class ThrottledStore(FileStore):
         self.fetched = 0
         """Bytes that were read so far."""
 
-    def create(self, key: str, data: bytes) -> None:
+    def create(self, key: str, data: Content) -> None:
         """Create an object, after the latency of a request."""
         time.sleep(self._latency)
         super().create(key, data)

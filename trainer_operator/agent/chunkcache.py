@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import IO, Iterator, Optional, Sequence, Set
 
 from trainer_operator.agent import index
-from trainer_operator.agent.backends import Home, OpenHome, Page, Store, StoreError
+from trainer_operator.agent.backends import Content, Home, OpenHome, Page, Store, StoreError
 from trainer_operator.agent.peers import Peers
 
 FREE_SHARE = 0.15
@@ -39,7 +39,7 @@ class ChunkCache:
     def __init__(self, folder: str, *, free_share: float = FREE_SHARE) -> None:
         self._folder, self._free_share = folder, free_share
 
-    def keep(self, sha256: str, data: bytes) -> None:
+    def keep(self, sha256: str, data: Content) -> None:
         """Keep a chunk if there is room; a half-written one never gets its name."""
         path = self._path(sha256)
         if os.path.exists(path) or not self._has_room(len(data)):
@@ -107,7 +107,7 @@ class _Through:
         """Where the store is."""
         return self._store.address
 
-    def create(self, key: str, data: bytes) -> None:
+    def create(self, key: str, data: Content) -> None:
         """Create in the store."""
         self._store.create(key, data)
 
@@ -143,14 +143,14 @@ class KeepingStore(_Through):
         super().__init__(store, cache)
         self._saved: "OrderedDict[str, Set[str]]" = OrderedDict()
 
-    def create(self, key: str, data: bytes) -> None:
+    def create(self, key: str, data: Content) -> None:
         """Create in the store, then keep; an index tells what need not be kept any more."""
         self._store.create(key, data)
         chunk, listed = _CHUNK.search(key), _INDEX.search(key)
         if chunk is not None:
             self._cache.keep(chunk.group(1), data)
         elif listed is not None:
-            self._saved.setdefault(listed.group(1), set()).update(_chunks(data))
+            self._saved.setdefault(listed.group(1), set()).update(_chunks(bytes(data)))
             while len(self._saved) > _GENERATIONS:
                 self._saved.popitem(last=False)
             if len(self._saved) == _GENERATIONS:  # before that we don't know what an earlier agent kept

@@ -11,17 +11,19 @@ The base is a committed checkpoint that is pinned until this one is decided, so 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from dataclasses import dataclass
-from itertools import islice
 from typing import Callable, Dict, List, Mapping, Optional, Tuple
 
 from trainer_operator.agent import index, layout
+from trainer_operator.agent.backends import Content as Data
 from trainer_operator.agent.backends import Exists, Passing, StoreError
-from trainer_operator.agent.cutting import PACKED_BELOW, Cutter, chunk_bytes
+from trainer_operator.agent.cutting import PACKED_BELOW, Cutter, Piece, chunk_bytes
 from trainer_operator.agent.index import Chunk, Index, IndexedTensor, Part
 from trainer_operator.agent.packed import Packed, Tensor
-from trainer_operator.agent.parallel import WIDTH, each
+from trainer_operator.agent.parallel import each
+from trainer_operator.agent.pieces import PieceReader
 from trainer_operator.agent.records import Malformed
 from trainer_operator.agent.store import Ack, CheckpointDir
 
@@ -78,7 +80,7 @@ def write_copy(
     parts: Dict[int, Part] = {}
     own: Dict[str, Chunk] = {}
 
-    def write(data: bytes) -> Chunk:
+    def write(data: Data) -> Chunk:
         sha256 = hashlib.sha256(data).hexdigest()
         known = kept.by_hash.get(sha256) or own.get(sha256)  # the same content twice is one object
         if known is not None:
@@ -102,13 +104,17 @@ def write_copy(
         if tensor.unchanged and not tensor.length:
             put(number, *kept.content_of(tensor, write))
     cutter = Cutter(source, size=size, packed_below=packed_below, is_known=refer)
-    pieces = cutter.pieces()
-    batch = list(islice(pieces, WIDTH))
-    while batch:  # so that WIDTH pieces are in memory, whatever the size of the whole
-        for piece, chunk in zip(batch, each(lambda piece: write(piece.data), batch)):
-            for number, part in piece.tensors:
+    with contextlib.closing(PieceReader(source, longest=size)) as reader:
+
+        def stored(piece: Piece) -> Tuple[Tuple[Tuple[int, Optional[Part]], ...], Chunk]:
+            with reader.content(piece) as content:
+                return piece.tensors, write(content)
+
+        for held, chunk in each(
+            stored, cutter.pieces()
+        ):  # WIDTH pieces are in memory, whatever the size of the whole
+            for number, part in held:
                 put(number, (chunk,), part)
-        batch = list(islice(pieces, WIDTH))
     for number, other in cutter.same.items():
         put(number, tuple(chunks[other]), parts.get(other))
     tensors = [

@@ -11,13 +11,11 @@ so it stays the same from one checkpoint to the next, and all copies are cut ali
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass
 from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from trainer_operator.agent.index import CHUNK_BYTES, MAX_CHUNK_BYTES, Part
-from trainer_operator.agent.packed import Packed
-from trainer_operator.agent.records import Malformed
+from trainer_operator.agent.packed import Packed, Tensor, ends_early
 
 MAX_CHUNKS = 6400
 PACKED_BELOW = 1024 * 1024
@@ -25,10 +23,16 @@ PACKED_BELOW = 1024 * 1024
 
 @dataclass(frozen=True)
 class Piece:
-    """The content of one chunk, and the tensors in it by number; one that is not packed has no part."""
+    """The content of one chunk, or where it lies in the file, and the tensors in it by number.
 
-    data: bytes
+    A tensor that is not packed has no part. Its content is read by whoever writes it, so that several are read at a time.
+    """
+
     tensors: Tuple[Tuple[int, Optional[Part]], ...]
+    length: int
+    start: int = 0
+    """In the data of the file, unless there is `data`."""
+    data: Optional[bytes] = None
 
 
 def chunk_bytes(lengths: Sequence[int], *, packed_below: int = PACKED_BELOW) -> int:
@@ -46,8 +50,8 @@ def chunk_bytes(lengths: Sequence[int], *, packed_below: int = PACKED_BELOW) -> 
 class Cutter:
     """Cuts the content of a packed file.
 
-    Guarantees: at most one chunk's worth of small tensors is in memory. Of small tensors with the same content one is
-    packed; `same` tells, after the last piece, which one the others are the same as.
+    Guarantees: at most one chunk's worth of small tensors is in memory, and nothing of large ones. Of small tensors with
+    the same content one is packed; `same` tells, after the last piece, which one the others are the same as.
     """
 
     def __init__(
@@ -68,39 +72,43 @@ class Cutter:
         first: Dict[str, int] = {}
         filled = 0
         with open(self._source.path, "rb") as file:
-            file.seek(self._source.data_start)
             for number, tensor in enumerate(self._source.tensors):
-                left = tensor.length
-                while left:
-                    data = file.read(min(self._size, left))
-                    if not data:
-                        name = os.path.basename(self._source.path)
-                        raise Malformed("%s ends inside tensor %s" % (name, tensor.name))
-                    left -= len(data)
-                    if tensor.length >= self._packed_below:
-                        yield Piece(data, ((number, None),))
-                        continue
-                    sha256 = hashlib.sha256(data).hexdigest()
-                    if self._is_known(number, sha256):
-                        continue
-                    if sha256 in first:
-                        self.same[number] = first[sha256]
-                        continue
-                    if filled + len(data) > self._size:
-                        yield _packed(pack)
-                        pack, filled = [], 0
-                    first[sha256] = number
-                    pack.append((number, sha256, data))
-                    filled += len(data)
+                if tensor.length >= self._packed_below:
+                    yield from self._large(number, tensor)
+                    continue
+                if not tensor.length:
+                    continue
+                file.seek(self._source.data_start + tensor.offset)
+                data = file.read(tensor.length)
+                if len(data) < tensor.length:
+                    raise ends_early(self._source)
+                sha256 = hashlib.sha256(data).hexdigest()
+                if self._is_known(number, sha256):
+                    continue
+                if sha256 in first:
+                    self.same[number] = first[sha256]
+                    continue
+                if filled + len(data) > self._size:
+                    yield _packed(pack)
+                    pack, filled = [], 0
+                first[sha256] = number
+                pack.append((number, sha256, data))
+                filled += len(data)
         if pack:
             yield _packed(pack)
+
+    def _large(self, number: int, tensor: Tensor) -> Iterator[Piece]:
+        for start in range(0, tensor.length, self._size):
+            length = min(self._size, tensor.length - start)
+            yield Piece(((number, None),), length, tensor.offset + start)
 
 
 def _packed(pack: Sequence[Tuple[int, str, bytes]]) -> Piece:
     if len(pack) == 1:
-        return Piece(pack[0][2], ((pack[0][0], None),))
+        number, _, data = pack[0]
+        return Piece(((number, None),), len(data), data=data)
     tensors, start = [], 0
     for number, sha256, data in pack:
         tensors.append((number, Part(start, len(data), sha256)))
         start += len(data)
-    return Piece(b"".join(data for _, _, data in pack), tuple(tensors))
+    return Piece(tuple(tensors), start, data=b"".join(data for _, _, data in pack))

@@ -192,8 +192,26 @@ def read_tensor(packed: Packed, tensor: Tensor) -> bytearray:
     with open(packed.path, "rb") as file:
         file.seek(packed.data_start + tensor.offset)
         if file.readinto(data) != tensor.length:
-            raise Malformed("%s ends inside tensor %s" % (os.path.basename(packed.path), tensor.name))
+            raise ends_early(packed)
     return data
+
+
+def read_data(packed: Packed, descriptor: int, view: memoryview, *, start: int) -> None:
+    """Fill a view from the data part of an open packed file; from any thread, since the file has no position then.
+
+    Raises: Malformed when the file ends early; OSError.
+    """
+    position = packed.data_start + start
+    while view:
+        count = os.preadv(descriptor, [view], position)
+        if not count:
+            raise ends_early(packed)
+        view, position = view[count:], position + count
+
+
+def ends_early(packed: Packed) -> Malformed:
+    """Return the error of a file that has less data than its header says."""
+    return Malformed("%s ends before its last tensor does" % os.path.basename(packed.path))
 
 
 def check_name(name: str) -> None:

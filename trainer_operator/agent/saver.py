@@ -16,6 +16,9 @@ from trainer_operator.agent.records import Malformed
 from trainer_operator.agent.settings import Settings
 from trainer_operator.agent.state import CopyAck, State
 
+NICENESS = 10
+"""Of the threads that hash and write: on a processor that both want, each weighs a tenth of a thread that trains."""
+
 
 @dataclass(frozen=True)
 class SaveOrder:
@@ -41,6 +44,8 @@ class SaveOrder:
 
 class Saver:
     """Writes copies one after the other in one thread.
+
+    It steps back behind training: its threads take the processor only where nobody else wants it as much.
 
     Guarantees: each copy of an order ends in exactly one ack, good or bad; a good one is reported only after chunks,
     index and ack are durable in the store (IV11). The data outlives the process that made it.
@@ -80,6 +85,7 @@ class Saver:
         return not self._thread.is_alive()
 
     def _work(self) -> None:
+        _step_back()
         while True:
             item = self._queue.get()
             if item is None:
@@ -117,3 +123,9 @@ class Saver:
             store.write_ack(where, order.shard, copy, ack=ack)
             self._state.add_ack(CopyAck(order.ckpt, order.shard, copy, done.bytes, order.step, True))
         self.on_saved(order.ckpt, order.shard)
+
+
+def _step_back() -> None:
+    """Lower the priority of this thread, and so of those that it starts; the rest of the agent keeps its own."""
+    with contextlib.suppress(OSError):  # a sandbox may forbid it: then saves compete with training
+        os.setpriority(os.PRIO_PROCESS, 0, max(NICENESS, os.getpriority(os.PRIO_PROCESS, 0)))

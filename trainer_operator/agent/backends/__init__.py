@@ -21,13 +21,14 @@ from trainer_operator.agent.backends.errors import (
     Unreachable,
 )
 from trainer_operator.agent.backends.opening import Home, HomeOpener, OpenHome, open_home
-from trainer_operator.agent.backends.protocol import Entry, Page, Store, every_entry, every_folder
+from trainer_operator.agent.backends.protocol import Content, Entry, Page, Store, every_entry, every_folder
 from trainer_operator.agent.backends.retrying import RetryingStore
 
 __all__ = [
     "BadAddress",
     "BadKey",
     "Conflict",
+    "Content",
     "Entry",
     "Exists",
     "Full",

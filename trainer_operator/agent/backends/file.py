@@ -26,6 +26,7 @@ from trainer_operator.agent.backends.errors import (
 )
 from trainer_operator.agent.backends.protocol import (
     PAGE,
+    Content,
     Entry,
     Page,
     check_key,
@@ -37,6 +38,10 @@ TEMPORARY = ".tmp-"
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+_LEAVES_CACHE = 1024 * 1024
+"""Files of so many bytes are dropped from the page cache once they are synced. Saves would fill it with what nobody reads
+soon, at the cost of the training's data in it; pages that are used again at once also cost the kernel less."""
 
 
 class FileStore:
@@ -56,7 +61,7 @@ class FileStore:
         """The directory."""
         return self._root
 
-    def create(self, key: str, data: bytes) -> None:
+    def create(self, key: str, data: Content) -> None:
         """Create a file, durable on return.
 
         Raises: Exists, Full, NoRights, Unreachable.
@@ -134,7 +139,7 @@ class FileStore:
     def _path(self, key: str) -> str:
         return os.path.join(self._root, check_key(key))
 
-    def _link(self, path: str, data: bytes) -> bool:
+    def _link(self, path: str, data: Content) -> bool:
         """Create a file with this content, or leave what is there; true when this call created it."""
         directory = os.path.dirname(path)
         make_directories(directory)
@@ -146,6 +151,8 @@ class FileStore:
             try:
                 _write_all(descriptor, data)
                 os.fsync(descriptor)
+                if len(data) >= _LEAVES_CACHE:
+                    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             finally:
                 os.close(descriptor)
             try:
@@ -242,7 +249,7 @@ def _sync_directory(path: str) -> None:
         os.close(descriptor)
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
+def _write_all(descriptor: int, data: Content) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]

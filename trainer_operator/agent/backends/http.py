@@ -12,6 +12,7 @@ from typing import Callable, List, Mapping, Sequence, Tuple
 
 from trainer_operator.agent.backends.access import AUTHORITY, Endpoint
 from trainer_operator.agent.backends.errors import BadAddress, TooLarge, Unreachable
+from trainer_operator.agent.backends.protocol import Content
 from trainer_operator.agent.backends.signature import Keys, Unsigned, sign
 
 TIMEOUT = 30.0
@@ -46,7 +47,7 @@ class SignedClient:
         *,
         query: Sequence[Tuple[str, str]] = (),
         headers: Mapping[str, str],
-        body: bytes,
+        body: Content,
         limit: int,
     ) -> Answer:
         """Send one request and read its answer.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Iterable, Iterator, Protocol, Sequence, Tuple
+from typing import Iterable, Iterator, Protocol, Sequence, Tuple, Union
 
 from trainer_operator.agent.backends.errors import BadKey
 
 MAX_KEY_BYTES = 900
 """Below the 1,024 bytes of S3, with room for the prefix of a bucket."""
 PAGE = 1000
+Content = Union[bytes, memoryview]
+"""What is written. A view is read before the call returns, and never kept: its memory is used again."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Store(Protocol):
     def address(self) -> str:
         """Where the store is, as people write it."""
 
-    def create(self, key: str, data: bytes) -> None:
+    def create(self, key: str, data: Content) -> None:
         """Give a free key its content for ever.
 
         Guarantees: whoever sees the key sees all of the content; on return it is durable; of two creates of one key

@@ -6,7 +6,7 @@ import random
 from typing import Callable, Sequence, TypeVar
 
 from trainer_operator.agent.backends.errors import Conflict, Exists, NotFound, Passing, TooLarge
-from trainer_operator.agent.backends.protocol import Page, Store
+from trainer_operator.agent.backends.protocol import Content, Page, Store
 
 TRIES = 7
 PATIENCE = 45.0
@@ -41,7 +41,7 @@ class RetryingStore:
         """Where the store is."""
         return self._store.address
 
-    def create(self, key: str, data: bytes) -> None:
+    def create(self, key: str, data: Content) -> None:
         """Create, or find the same content."""
         self._patiently(lambda: self._create(key, data))
 
@@ -69,7 +69,7 @@ class RetryingStore:
         """Remove what is no object."""
         self._patiently(lambda: self._store.sweep(prefix))
 
-    def _create(self, key: str, data: bytes) -> None:
+    def _create(self, key: str, data: Content) -> None:
         try:
             self._store.create(key, data)
         except Exists:

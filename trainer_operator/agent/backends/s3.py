@@ -36,7 +36,15 @@ from trainer_operator.agent.backends.errors import (
     Unreachable,
 )
 from trainer_operator.agent.backends.http import Answer, SignedClient
-from trainer_operator.agent.backends.protocol import PAGE, Entry, Page, check_key, check_keys, check_prefix
+from trainer_operator.agent.backends.protocol import (
+    PAGE,
+    Content,
+    Entry,
+    Page,
+    check_key,
+    check_keys,
+    check_prefix,
+)
 
 PROBE_FOLDER = "probe"
 PROBE_INTERVAL = 24 * 3600.0
@@ -67,7 +75,7 @@ class S3Store:
         """The bucket and the prefix in it."""
         return "s3://%s/%s" % (self._bucket, self._prefix)
 
-    def create(self, key: str, data: bytes) -> None:
+    def create(self, key: str, data: Content) -> None:
         """Create an object.
 
         Raises: Exists, Full, NoConditionalWrites.
@@ -131,7 +139,7 @@ class S3Store:
         """Do nothing: an upload that did not end leaves nothing behind."""
         check_prefix(prefix)
 
-    def _create(self, key: str, data: bytes) -> None:
+    def _create(self, key: str, data: Content) -> None:
         self._call("PUT", key, header=("If-None-Match", "*"), body=data)
 
     def _prove_conditions(self) -> None:
@@ -179,7 +187,7 @@ class S3Store:
         *,
         query: Sequence[Tuple[str, str]] = (),
         header: Optional[Tuple[str, str]] = None,
-        body: bytes = b"",
+        body: Content = b"",
         limit: int = _MAX_REPLY,
         also: Tuple[int, ...] = (),
     ) -> Answer:

@@ -12,6 +12,8 @@ from datetime import datetime
 from typing import Dict, Mapping, Sequence, Tuple
 from urllib.parse import quote
 
+from trainer_operator.agent.backends.protocol import Content
+
 ALGORITHM = "AWS4-HMAC-SHA256"
 
 
@@ -33,7 +35,7 @@ class Unsigned:
     path: str
     query: Sequence[Tuple[str, str]]
     headers: Mapping[str, str]
-    body: bytes
+    body: Content
 
     @property
     def target(self) -> str:

@@ -56,3 +56,40 @@ def test_a_failed_call_is_raised_after_the_others_ended():
     after = list(ended)
     assert {0, 2, 3} - set(after) <= {2, 3}
     assert ended == after
+
+
+def test_items_are_made_only_when_a_call_is_free_to_take_them():
+    """FZ3: what is made is in memory."""
+    taken, ended, lock, most = [0], [0], threading.Lock(), [0]
+
+    def items():
+        for number in range(50):
+            taken[0] += 1
+            with lock:
+                most[0] = max(most[0], taken[0] - ended[0])
+            yield number
+
+    def call(number):
+        with lock:
+            ended[0] += 1
+        return number
+
+    assert each(call, items(), width=3) == list(range(50))
+    assert most[0] <= 3 + 2  # the one that is being made, and calls that have ended but do not count yet
+
+
+def test_after_a_failure_no_more_items_are_taken():
+    """QR3: a copy that failed is not read to its end."""
+    taken = []
+
+    def items():
+        for number in range(1000):
+            taken.append(number)
+            yield number
+
+    def call(number):
+        raise OSError(number)
+
+    with pytest.raises(OSError, match=r"^0$"):
+        each(call, items(), width=2)
+    assert len(taken) <= 4

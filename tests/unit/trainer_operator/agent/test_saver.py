@@ -1,13 +1,14 @@
 """The saver: every copy ends in one ack, and a bad one says in words that the operator knows what is wrong."""
 
 import os
+import threading
 
 import pytest
 
 from trainer_operator.agent import packed, store
 from trainer_operator.agent.backends import Full, HomeOpener, NoConditionalWrites, NoRights, open_home
 from trainer_operator.agent.records import Malformed
-from trainer_operator.agent.saver import SaveOrder, Saver
+from trainer_operator.agent.saver import NICENESS, SaveOrder, Saver
 from trainer_operator.agent.settings import read_settings
 from trainer_operator.agent.state import State
 
@@ -120,3 +121,20 @@ def test_a_handed_over_file_needs_no_hash_but_its_whole_length(tmp_path):
     os.truncate(path, os.path.getsize(path) - 1)
     with pytest.raises(Malformed, match="is torn"):
         packed.read_header(path)
+
+
+def test_copies_are_written_behind_training_and_the_rest_of_the_agent_is_not(tmp_path):
+    """FZ3, DT3: heartbeats are not late because of a save; threads that the saver starts step back as it does."""
+    seen = []
+
+    def open_home():
+        thread = threading.Thread(target=lambda: seen.append(os.getpriority(os.PRIO_PROCESS, 0)))
+        thread.start()
+        thread.join(60)
+        seen.append(os.getpriority(os.PRIO_PROCESS, 0))
+        raise NoRights("refused")
+
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    Case(tmp_path, open_home).save()
+    assert seen == [max(NICENESS, before)] * 2
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before

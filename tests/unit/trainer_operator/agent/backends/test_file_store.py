@@ -1,6 +1,8 @@
 """The store in a directory: what the system's errors mean, and what must not be followed or left behind."""
 
+import ctypes
 import errno
+import mmap
 import os
 
 import pytest
@@ -108,3 +110,33 @@ def test_temporary_files_are_swept_and_folders_of_others_stay(store, tmp_path):
     store.sweep("t/")
     assert os.listdir(tmp_path / "t" / "c0" / "ab") == ["chunk"]
     assert os.listdir(tmp_path / "t") == ["c0"]
+
+
+def test_what_is_large_leaves_the_page_cache_once_it_is_durable(store, tmp_path):
+    """FZ3: a save must not push out what training reads."""
+    small, large = b"s" * 4096, b"l" * 2**20
+    store.create("small", small)
+    store.create("large", large)
+    probe = tmp_path / "probe"
+    with probe.open("wb") as file:
+        file.write(small)
+        file.flush()
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if pages_in_cache(probe):
+        pytest.skip("this file system lives in memory")
+    assert pages_in_cache(tmp_path / "small") == 1
+    assert pages_in_cache(tmp_path / "large") == 0
+    assert store.get("large", limit=len(large)) == large
+
+
+def pages_in_cache(path):
+    """Ask the kernel, without reading: a read would fetch what it looks for."""
+    size = path.stat().st_size
+    libc, answer = ctypes.CDLL(None, use_errno=True), (ctypes.c_ubyte * (-(-size // mmap.PAGESIZE)))()
+    with path.open("rb") as file, mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY) as mapped:
+        first = ctypes.c_char.from_buffer(mapped)
+        code = libc.mincore(ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(size), answer)
+        del first
+    assert code == 0, os.strerror(ctypes.get_errno())
+    return sum(byte & 1 for byte in answer)
