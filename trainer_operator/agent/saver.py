@@ -17,7 +17,7 @@ from trainer_operator.agent.settings import Settings
 from trainer_operator.agent.state import CopyAck, State
 
 NICENESS = 10
-"""Of the threads that hash and write: on a processor that both want, each weighs a tenth of a thread that trains."""
+"""Of the threads that hash and write, over training's: on a processor that both want, each weighs a tenth of one that trains."""
 
 
 @dataclass(frozen=True)
@@ -128,4 +128,4 @@ class Saver:
 def _step_back() -> None:
     """Lower the priority of this thread, and so of those that it starts; the rest of the agent keeps its own."""
     with contextlib.suppress(OSError):  # a sandbox may forbid it: then saves compete with training
-        os.setpriority(os.PRIO_PROCESS, 0, max(NICENESS, os.getpriority(os.PRIO_PROCESS, 0)))
+        os.setpriority(os.PRIO_PROCESS, 0, min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS))
