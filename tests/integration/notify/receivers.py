@@ -25,11 +25,13 @@ class HttpReceiver:
     def __init__(self):
         self.took, self.answers, self.url, self.hangs = [], [], "", False
         self.followed = []
+        self.asked = 0
 
     async def _post(self, request):
         if request.path == "/followed":
             self.followed.append(await request.text())
             return web.Response()
+        self.asked += 1
         if self.hangs:
             await asyncio.sleep(60)
         body = await request.json()
