@@ -156,9 +156,7 @@ FULL = Plan(
         Group("storm-300", (Storm(300),), _LIMITED, rare=_ONCE),
         Group("process-hang", (_HANG,), _ALIKE, 1, patient=failures.PATIENT, on_processes=True),
         *failures.waiting(),
-        Group(
-            "process-exit", (_EXIT, ProcessLoop()), _ALIKE, 1, patient=failures.BACKS_OFF, on_processes=True
-        ),
+        Group("process-exit", (_EXIT, ProcessLoop()), _ALIKE, repetitions=1, on_processes=True),
         *failures.full(),
         Group("underload-100", (UnderLoad(100, failures=20),), {**_NOBODY, **_LIMITED}, repetitions=1),
         Group("resume", (Resume(),), _NO_CHECKPOINTS, repetitions=1),

@@ -127,7 +127,7 @@ def test_the_full_plan_waits_once_for_all_that_wait_and_our_own_arm_is_never_amo
     waiting_longest = [
         (group, arm) for group in ("process-hang", "node-lost") for arm in ("stock-tuned", "v2-tuned")
     ]
-    others = [(group, "v2-tuned") for group in ("failures", "operator-killed", "process-exit")]
+    others = [(group, "v2-tuned") for group in ("failures", "operator-killed")]
     assert [(cell.group, cell.arm) for cell in waiting] == [*waiting_longest, *others]
 
 
