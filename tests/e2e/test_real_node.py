@@ -158,6 +158,17 @@ def test_process_beyond_its_memory_limit_is_killed_by_the_kernel(jobs, until):
     assert "ended with signal 9" in words or "OOMKilled" in words
 
 
+@pytest.mark.short
+def test_image_without_python_ends_the_training_with_a_sentence_that_says_so(jobs, until):
+    """AG2, DT1; ADR 0016: it is the runtime's own word that another try would be in vain."""
+    hidden = jobs.python("hidden", "", env=[{"name": "PATH", "value": "/nowhere"}])
+    until(lambda: hidden.status().get("phase") == "Failed", "Failed", hidden.tell)
+    status = hidden.status()
+    assert (status["failures"], status["restarts"], status["reason"]) == (1, 0, "CannotExecute")
+    words = hidden.world.kubectl("get", "events", "-n", hidden.namespace)
+    assert "has no python3 on its PATH" in words
+
+
 FAREWELL = """
 import os, signal, time
 def end(*_):

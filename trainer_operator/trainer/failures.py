@@ -12,6 +12,10 @@ from trainer_operator.trainer import weightfiles
 from trainer_operator.trainer.views import Observed, PodView
 
 
+_NO_PYTHON = '"python3": executable file not found'
+"""What runtimes say of a container whose first program is missing; crun and runc agree on it."""
+
+
 class FailureClass(StrEnum):
     """Why a member stopped; `disruption` is charged to the disruption budget (DT2, RC3)."""
 
@@ -108,6 +112,8 @@ def _of_failed_pod(member: MemberId, pod: PodView, agent: AgentView | None) -> F
         kind, reason = FailureClass.DISRUPTION, pod.reason or "Disrupted"
     elif pod.oom_killed:
         kind, reason = FailureClass.OOM, "OOMKilled"
+    elif agent is None and _NO_PYTHON in pod.message:
+        return _without_python(member, pod)
     elif pod.exit_code in {126, 127} and agent is None:
         kind, reason = FailureClass.CONFIG, "CannotExecute"
     elif pod.weights_problem:
@@ -119,6 +125,20 @@ def _of_failed_pod(member: MemberId, pod: PodView, agent: AgentView | None) -> F
         message += f" (exit code {pod.exit_code})"
     return Failure(
         member, f"{pod.attempt}/pod", kind, reason, message[:512], pod_gone=True, exit_code=pod.exit_code
+    )
+
+
+def _without_python(member: MemberId, pod: PodView) -> Failure:
+    """An image in which the agent cannot run; another try would end the same way (AG2; ADR 0016)."""
+    return Failure(
+        member,
+        f"{pod.attempt}/pod",
+        FailureClass.CONFIG,
+        "NoPython",
+        f"pod {pod.name} could not start, since its image has no python3 on its PATH, which the agent needs: "
+        "use an image with Python 3.8 or newer, and see whether spec.env changes PATH",
+        pod_gone=True,
+        exit_code=pod.exit_code,
     )
 
 

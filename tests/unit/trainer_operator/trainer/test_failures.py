@@ -96,6 +96,27 @@ def test_a_failed_pod_is_classified_by_what_kubelet_says(changes, heard, kind, r
     assert (found.kind, found.reason, found.key, found.pod_gone) == (kind, reason, "0/pod", True)
 
 
+NO_PYTHON = (
+    "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable "
+    'to start container process: error during container init: exec: "python3": executable file not found in $PATH'
+)
+
+
+def test_an_image_without_python_is_not_tried_again_and_the_user_is_told_what_it_lacks():
+    """AG2: in the words of runc."""
+    refused = pod(phase="Failed", exit_code=128, reason="StartError", message=NO_PYTHON)
+    found = failure(observed(pods=[(WORKER, refused)]))
+    assert (found.kind, found.reason) == (FailureClass.CONFIG, "NoPython")
+    assert "no python3 on its PATH" in found.message
+
+
+def test_a_container_that_cannot_start_for_another_reason_is_tried_again():
+    """DT1: mounts and control groups fail for a moment, too."""
+    refused = pod(phase="Failed", exit_code=128, reason="StartError", message="cgroup: device or resource busy")
+    found = failure(observed(pods=[(WORKER, refused)]))
+    assert (found.kind, found.reason) == (FailureClass.APP, "StartError")
+
+
 def test_a_failed_pod_beats_the_exit_its_agent_reported():
     """DT2: OOMKilled says more than the signal that the agent saw."""
     found = failure(
