@@ -104,3 +104,5 @@ class QuorumRules:
     settles_orphans: bool = True
     spares_lost: bool = True
     """What a copy refers to that DECISION names stays even if its index is lost: a repair needs it (GC5)."""
+    spares_other_copies: bool = True
+    """What a copy refers to stays if any copy of its shard has an index: the prober may be about to complete it."""

@@ -37,7 +37,7 @@ class QuorumOnBase(Quorum):
     def violation(self, state: State) -> str:
         """Say what is wrong with a state (IV1, IV2, IV3)."""
         for number, shard in enumerate(state.shards):
-            if state.decision == COMMIT and any(copy.named == 1 and not copy.below for copy in shard):
+            if state.decision == COMMIT and any(_counts(copy) and not copy.below for copy in shard):
                 return f"it is committed, and what a copy of shard {number} refers to is deleted"
         return super().violation(state)
 
@@ -119,12 +119,29 @@ class QuorumOnBase(Quorum):
             settled = state if state.decision else state._replace(decision=ABORT)
             yield "abort_orphan", _hand(settled, ALIVE if settled.decision == COMMIT else DELETES)
         elif hand == ALIVE:
-            yield "spare what indexes refer to", _hand(_doom(state, self._stays_doomed), DELETES)
+            yield "spare what indexes refer to", _hand(self._spared(state), DELETES)
 
-    def _stays_doomed(self, copy: Copy) -> bool:
-        """Whether no index is there that refers to it; one that DECISION names, and that is lost, counts (GC5)."""
+    def _spared(self, state: State) -> State:
+        """Take from what is doomed what an index refers to, of whichever copy, since all of a shard are alike (GC5)."""
+        shards = tuple(
+            tuple(
+                copy._replace(doomed=copy.doomed and not any(map(self._is_referring, others)))
+                for copy in shard
+                for others in (shard if self.rules.spares_other_copies else (copy,),)
+            )
+            for shard in state.shards
+        )
+        return state._replace(shards=shards)
+
+    def _is_referring(self, copy: Copy) -> bool:
+        """Whether it has an index; one that DECISION names, and that is lost, counts (GC5)."""
         is_lost = bool(copy.named) and copy.at == LOST
-        return copy.doomed and copy.at not in _HAS_INDEX and not (is_lost and self.rules.spares_lost)
+        return copy.at in _HAS_INDEX or (is_lost and self.rules.spares_lost)
+
+
+def _counts(copy: Copy) -> bool:
+    """Whether a restore may read it: DECISION names it, or it is registered (PB3)."""
+    return copy.named == 1 or (copy.named == 2 and copy.at == ACKED)
 
 
 def _hand(state: State, at: int) -> State:

@@ -93,7 +93,15 @@ ON_BASE = tuple(
         Variant("several copies, pin dropped before the outcome", replace(_TWO_BY_ONE, pin=Pin.UNTIL_ACKED)),
         Variant("several copies, marked though it was pinned", replace(_TWO_BY_ONE, mark_is_cas=False)),
         Variant("several copies, who lives read before the mark", replace(_TWO_BY_ONE, looks_first=True)),
-        Variant("what a lost index refers to is deleted", replace(_ONE_BY_TWO, spares_lost=False)),
+        # Where another copy's index spares it as well, no single loss shows that a lost one does.
+        Variant(
+            "what a lost index refers to is deleted",
+            replace(_ONE_BY_TWO, spares_lost=False, spares_other_copies=False),
+        ),
+        Variant(
+            "what a copy refers to that is about to be completed is deleted",
+            QuorumRules(shards=1, spares_other_copies=False),
+        ),
     )
 )
 ALL = (*OURS, *WEAKENED, *QUORUM, *ON_BASE)

@@ -82,8 +82,10 @@ def is_ours(where: CheckpointDir, key: str) -> bool:
 def _spare(home: Home, buried: Set[str], doomed: Set[str], alive: Living) -> bool:
     """Take from the doomed what a living checkpoint refers to, one index after the other (GC5).
 
+    In every copy: the prober may be about to complete one that has no index yet, and it looked at its chunks already.
     False when one of them is being deleted by now: somebody may build on it who was undecided when we looked.
     """
+    numbers = {int(key.split("/")[-3][1:]) for key in doomed}  # …/c<copy>/<2 digits>/<sha256>
     for ckpt, owners in sorted(alive.items()):
         shared = buried.intersection(owners)
         if not shared:
@@ -105,7 +107,10 @@ def _spare(home: Home, buried: Set[str], doomed: Set[str], alive: Living) -> boo
                 doomed.difference_update([key for key in doomed if key.startswith(prefixes)])
                 continue
             doomed.difference_update(
-                where.sibling(chunk.owner).chunk(copy, chunk.sha256) for chunk in found.chunks()
+                where.sibling(chunk.owner).chunk(number, chunk.sha256)
+                for chunk in found.chunks()
+                if chunk.owner in shared
+                for number in numbers
             )
     return True
 

@@ -11,7 +11,6 @@ from trainer_operator.topology.members import AgentView, MemberId
 from trainer_operator.trainer import weightfiles
 from trainer_operator.trainer.views import Observed, PodView
 
-
 _NO_PYTHON = '"python3": executable file not found'
 """What runtimes say of a container whose first program is missing; crun and runc agree on it."""
 

@@ -3,7 +3,7 @@
 import pytest
 
 from memorystore import Died, MemoryStore
-from trainer_operator.agent import collection, index, store
+from trainer_operator.agent import collection, index, scrub, store
 from trainer_operator.agent.backends import Home, NotFound
 from trainer_operator.agent.records import Malformed
 
@@ -153,6 +153,40 @@ def test_what_a_damaged_index_may_refer_to_stays(trainer):
     assert list(trainer.chunks(FIRST).values()) == [FROZEN["frozen"] + FIRST.encode()]
     collection.collect(trainer.at(SECOND))
     assert left(trainer) == {"DECISION", "GC"}
+
+
+def test_what_a_copy_refers_to_that_the_prober_is_about_to_complete_stays(tmp_path):
+    """IV3, GC5, PB3: it has looked at its chunks, and has not written its index yet."""
+    trainer = Trainer(tmp_path)
+    for copy in (0, 1):
+        trainer.write(FIRST, content(FIRST), copy=copy)
+    trainer.commit(FIRST, copies=2)
+    store.write_intent(trainer.at(SECOND), {"base": FIRST, "copies": 2})
+    trainer.save(SECOND, content(SECOND), base=FIRST)
+    prober = WhileItCompletes(trainer)
+    where = store.CheckpointDir(Home(prober, "t"), SECOND)
+    throttle = scrub.Throttle(1e9, clock=lambda: 0.0, pause=lambda _: None)
+    assert scrub.Scrub(where, throttle=throttle).run().completed == 1
+    assert prober.collected
+    found = scrub.Scrub(trainer.at(SECOND), throttle=throttle).run()
+    assert (found.bad, found.lacking, found.repaired) == ([], 0, 0)
+
+
+class WhileItCompletes:
+    """A store as a prober sees it that is held up before it writes an index, while a collection of the base runs."""
+
+    def __init__(self, trainer):
+        self._trainer, self._inner = trainer, trainer.memory
+        self.collected = 0
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def create(self, key, data):
+        if key == self._trainer.at(SECOND).index(0, 1):
+            self.collected += 1
+            collection.collect(self._trainer.at(FIRST))
+        return self._inner.create(key, data)
 
 
 def test_nothing_is_deleted_while_a_decision_cannot_be_read(trainer):
