@@ -112,7 +112,9 @@ def test_an_image_without_python_is_not_tried_again_and_the_user_is_told_what_it
 
 def test_a_container_that_cannot_start_for_another_reason_is_tried_again():
     """DT1: mounts and control groups fail for a moment, too."""
-    refused = pod(phase="Failed", exit_code=128, reason="StartError", message="cgroup: device or resource busy")
+    refused = pod(
+        phase="Failed", exit_code=128, reason="StartError", message="cgroup: device or resource busy"
+    )
     found = failure(observed(pods=[(WORKER, refused)]))
     assert (found.kind, found.reason) == (FailureClass.APP, "StartError")
 
