@@ -48,7 +48,7 @@ checkpoint-soak: venv ## Write and collect checkpoints side by side for ROUNDS (
 node-loss: assets ## Lose nodes with volumes under the real attach-detach controller (4 minutes)
 	@cd '$(ROOT)' && NODE_LOSS=1 '$(BIN)/python' -m pytest tests/integration/trainer/test_lost_volumes.py -s $(ARGS)
 
-frameworks: assets ## Train with PyTorch and JAX, lose members, and run notebooks; installs all beside the project; RESULT=file keeps figures; ARGS="-m short" is CI's part
+frameworks: assets ## Train with PyTorch, JAX and TensorFlow, lose members, and run notebooks; installs all beside the project; RESULT=file keeps figures; ARGS="-m short" is CI's part
 	@cd '$(ROOT)' && found="$$($(PYTHON) tools/frameworks.py $(INSTALL))"; code=$$?; \
 	  FRAMEWORKS="$$found" FRAMEWORKS_RESULT='$(RESULT)' '$(BIN)/python' -m pytest tests/frameworks $(ARGS) && exit $$code
 

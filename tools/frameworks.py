@@ -1,18 +1,22 @@
-"""Install PyTorch, JAX and the Jupyter Kernel Gateway for the end-to-end suites, beside the project: never into it, never into the system.
+"""Install PyTorch, JAX, TensorFlow and the Jupyter Kernel Gateway for the end-to-end suites, beside the project.
 
-`python3 tools/frameworks.py [--skip-to FILE]` prints one line of JSON: for each framework the interpreter that has it,
-or why there is none. Each lies in a folder of its own in ~/.cache/trainer-operator/frameworks. Needs the network the first time.
+Never into it, never into the system.
+
+`python3 tools/frameworks.py [--skip-to FILE] [NAME ...]` prints one line of JSON: for each framework, or each that is
+named, the interpreter that has it, or why there is none. Each lies in a folder of its own in
+~/.cache/trainer-operator/frameworks. Needs the network the first time.
 
 - torch: Debian's own python3-torch with everything it depends on, unpacked without root; apt checks the archive's
   signature and hashes. PyPI's torch is not used: on x86-64 it needs gigabytes of CUDA libraries even on a CPU.
-- jax, jupyter: wheels from PyPI, pinned by hash in tools/requirements.
+- jax, tensorflow, jupyter: wheels from PyPI, pinned by hash in tools/requirements.
 
-TORCH_PYTHON, JAX_PYTHON and JUPYTER_PYTHON name an interpreter that has the framework already; then nothing is installed for it.
+TORCH_PYTHON, JAX_PYTHON, TENSORFLOW_PYTHON and JUPYTER_PYTHON name an interpreter that has the framework already; then
+nothing is installed for it.
 
-Guarantees: a folder appears only whole (made beside it, tried, then renamed); a warm run starts no download. The exit
-code is 1 when a framework is missing on a machine where it is expected: x86-64 Debian 12 for torch, everywhere for the
-others.
-With `--skip-to`, which is for machines nobody chose, it is 0 then, and the reason is written to the file.
+Guarantees: a folder appears only whole (made beside it, tried, then renamed); a warm run starts no download and imports
+no framework. The exit code is 1 when a framework is missing on a machine where it is expected: x86-64 Debian 12 for
+torch, Linux on x86-64 with Python 3.13 or older for tensorflow, everywhere for the others. With `--skip-to`, which is
+for machines nobody chose, it is 0 then, and the reason is written to the file.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import bootstrap
@@ -47,6 +52,10 @@ exec {python} {arguments}"$@"
 """
 
 
+Found = dict[str, str]
+"""Where a framework is, or why it is nowhere."""
+
+
 class Missing(Exception):
     """Why a framework cannot be installed here, in one sentence."""
 
@@ -54,18 +63,28 @@ class Missing(Exception):
 def main(arguments: list[str]) -> int:
     """Install what is missing, print where it is, and return the exit code."""
     parser = argparse.ArgumentParser(
-        description="Install PyTorch, JAX and the Jupyter Kernel Gateway beside the project, and say where they are."
+        description="Install PyTorch, JAX, TensorFlow and the Jupyter Kernel Gateway beside the project, and say where they are."
     )
     parser.add_argument(
         "--skip-to", type=Path, metavar="FILE", help="write there what is missing and why, and end with 0"
     )
-    skip_to: Path | None = parser.parse_args(arguments).skip_to
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"one of {', '.join(FRAMEWORKS)}; all without"
+    )
+    given = parser.parse_args(arguments)
+    unknown = [name for name in given.names if name not in FRAMEWORKS]
+    if unknown:
+        parser.error(f"{unknown[0]} is none of {', '.join(FRAMEWORKS)}")
+    skip_to: Path | None = given.skip_to
     found: dict[str, dict[str, str]] = {}
     code = 0
-    for name, (install, module, is_expected) in FRAMEWORKS.items():
+    for name in given.names or FRAMEWORKS:
+        install, module, is_expected = FRAMEWORKS[name]
         try:
-            python = Path(os.environ.get(f"{name.upper()}_PYTHON") or install())
-            found[name] = {"python": str(python), "version": version(python, module)}
+            python = os.environ.get(f"{name.upper()}_PYTHON")
+            found[name] = (
+                {"python": python, "version": version(Path(python), module)} if python else install()
+            )
         except (Missing, bootstrap.SetupFault) as fault:
             print(f"{name}: cannot be installed here because {fault}", file=sys.stderr, flush=True)
             found[name] = {"reason": str(fault)}
@@ -80,24 +99,31 @@ def main(arguments: list[str]) -> int:
     return code
 
 
-def torch() -> Path:
-    """Return an interpreter with Debian's PyTorch, unpacked into a private folder."""
+def torch() -> Found:
+    """Return an interpreter with Debian's PyTorch, unpacked into a private folder, and its version."""
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         raise Missing(
             "it is taken from Debian's packages and this machine has no apt: name one in TORCH_PYTHON"
         )
     key = f"torch-{_digest(' '.join((WRAPPER, *DEBIAN_PACKAGES)).encode())}"
-    return _made(key, _unpack_debian)
+    return _made(key, "torch", _unpack_debian)
 
 
-def jax() -> Path:
-    """Return an interpreter of a virtual environment with JAX."""
-    return _from_lock("jax", "import numpy, jax")
+def jax() -> Found:
+    """Return an interpreter of a virtual environment with JAX, and its version."""
+    return _locked("jax")
 
 
-def jupyter() -> Path:
-    """Return an interpreter of a virtual environment with the Jupyter Kernel Gateway and a Python kernel."""
-    return _from_lock("jupyter", "import kernel_gateway, ipykernel")
+def tensorflow() -> Found:
+    """Return an interpreter of a virtual environment with TensorFlow, and its version."""
+    if sys.version_info >= (3, 14):
+        raise Missing("2.21 has no wheels for Python 3.14: name an interpreter in TENSORFLOW_PYTHON")
+    return _locked("tensorflow")
+
+
+def jupyter() -> Found:
+    """Return an interpreter of a virtual environment with the Jupyter Kernel Gateway and a Python kernel, and its version."""
+    return _locked("jupyter", "kernel_gateway", proof="import ipykernel")
 
 
 def version(python: Path, module: str) -> str:
@@ -117,20 +143,28 @@ def _said(python: Path, code: str) -> str:
     return done.stdout.strip()
 
 
-def _made(key: str, make: Callable[[Path], None]) -> Path:
-    """Return the interpreter of a folder in the cache, made by `make` when it is not there."""
+def _locked(name: str, module: str = "", *, proof: str = "import numpy") -> Found:
+    """Return an interpreter of a virtual environment with what the lock of this name says; `proof` must run in it."""
+    lock = bootstrap.REQUIREMENTS / f"{name}.txt"
+    key = f"{name}-{_digest(lock.read_bytes())}-{sys.version_info.major}.{sys.version_info.minor}"
+    module = module or name
+    return _made(key, module, partial(_make_environment, module, proof, lock))
+
+
+def _made(key: str, module: str, make: Callable[[Path], None]) -> Found:
+    """Return the interpreter of a folder in the cache, made by `make` when it is not there, and the module's version."""
     folder = bootstrap.cache_root() / "frameworks" / key
-    python = folder / "bin" / "python"
-    if python.exists():
-        return python
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_name(f"{key}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not python.exists():
-            print(f"frameworks: making {folder}", file=sys.stderr, flush=True)
-            shutil.rmtree(folder, ignore_errors=True)
-            make(folder)
-    return python
+    python, note = folder / "bin" / "python", folder / "VERSION"
+    if not (python.exists() and note.exists()):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with folder.with_name(f"{key}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not python.exists():
+                print(f"frameworks: making {folder}", file=sys.stderr, flush=True)
+                shutil.rmtree(folder, ignore_errors=True)
+                make(folder)
+            note.write_text(version(python, module) + "\n")
+    return {"python": str(python), "version": note.read_text().strip()}
 
 
 def _unpack_debian(folder: Path) -> None:
@@ -165,16 +199,7 @@ def _unpack_debian(folder: Path) -> None:
     incoming.rename(folder / "bin")
 
 
-def _from_lock(name: str, proof: str) -> Path:
-    lock = bootstrap.REQUIREMENTS / f"{name}.txt"
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return _made(
-        f"{name}-{_digest(lock.read_bytes())}-{version}",
-        lambda folder: _make_environment(folder, lock, proof),
-    )
-
-
-def _make_environment(folder: Path, lock: Path, proof: str) -> None:
+def _make_environment(module: str, proof: str, lock: Path, folder: Path) -> None:
     uv = bootstrap.find_uv()
     incoming = folder.with_name(f"{folder.name}.incoming")
     shutil.rmtree(incoming, ignore_errors=True)
@@ -193,6 +218,7 @@ def _make_environment(folder: Path, lock: Path, proof: str) -> None:
         [uv, "pip", "sync", "--quiet", "--python", python, "--require-hashes", lock], "install it"
     )
     _said(Path(python), proof)
+    version(Path(python), module)
     incoming.rename(folder)
 
 
@@ -223,15 +249,21 @@ def _always() -> bool:
     return True
 
 
+def _has_wheels() -> bool:
+    return platform.system() == "Linux" and platform.machine() == "x86_64" and sys.version_info < (3, 14)
+
+
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:12]
 
 
-FRAMEWORKS: dict[str, tuple[Callable[[], Path], str, Callable[[], bool]]] = {
+FRAMEWORKS: dict[str, tuple[Callable[[], Found], str, Callable[[], bool]]] = {
     "torch": (torch, "torch", _is_debian_12),
     "jax": (jax, "jax", _always),
+    "tensorflow": (tensorflow, "tensorflow", _has_wheels),
     "jupyter": (jupyter, "kernel_gateway", _always),
 }
+"""By name: what installs it, its module, and whether it must be there on this machine."""
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

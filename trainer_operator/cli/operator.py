@@ -62,6 +62,10 @@ def operator(
     voluntary_interval: Annotated[
         float, typer.Option(min=0, help="Seconds between two changes of members that nothing forced.")
     ] = 60.0,
+    status_interval: Annotated[
+        float,
+        typer.Option(min=0, help="Least seconds between two writes of a Trainer's progress and counts."),
+    ] = 5.0,
     node_recovery: Annotated[
         bool,
         typer.Option(
@@ -114,6 +118,7 @@ def operator(
                 hub=_hub(hub),
                 allow_root=allow_root,
                 voluntary_interval=voluntary_interval,
+                status_interval=status_interval,
                 node_recovery=node_recovery,
             ),
         )

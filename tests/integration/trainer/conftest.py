@@ -155,6 +155,7 @@ def world(tmp_path_factory):
                 f"--health-probe-bind-address=127.0.0.1:{health}",
                 "--leader-elect",
                 "--voluntary-interval=1",
+                "--status-interval=1",  # most tests wait for some step, and would wait for five seconds more
                 f"--registry=http://127.0.0.1:{world.registry.getsockname()[1]}",
                 f"--hub=http://127.0.0.1:{world.hub.getsockname()[1]}",
             ]

@@ -30,6 +30,9 @@ SHOW_LIMITS = SHOW_LEASE.replace("_config, options", "config, _").replace(
     "print(options.leader_election.namespace, options.leader_election.name)",
     "print(config.qps, config.burst)",
 )
+SHOW_INTERVAL = SHOW_LEASE.replace(
+    "options.leader_election.namespace, options.leader_election.name", "options.settings.status_interval"
+)
 SHOW_AGENT = """
 import pathlib, sys
 from trainer_operator.cli import operator
@@ -164,6 +167,15 @@ def test_requests_have_no_limit_unless_one_is_given(tmp_path, flags, limits):
     assert tuple(answer.stdout.split()) == limits
 
 
+@pytest.mark.parametrize(("flags", "interval"), [((), "5.0"), (("--status-interval=0.5",), "0.5")])
+def test_progress_is_written_as_often_as_the_flag_says(tmp_path, flags, interval):
+    """ST7."""
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
+    command = [sys.executable, "-c", SHOW_INTERVAL, f"--kubeconfig={tmp_path / 'kubeconfig'}", *flags]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert answer.stdout.strip() == interval
+
+
 @pytest.mark.parametrize(
     ("flag", "value"),
     [
@@ -171,6 +183,7 @@ def test_requests_have_no_limit_unless_one_is_given(tmp_path, flags, limits):
         ("--kube-api-qps", "nan"),
         ("--kube-api-qps", "fast"),
         ("--kube-api-burst", "0"),
+        ("--status-interval", "-1"),
     ],
 )
 def test_a_limit_that_is_none_is_one_sentence(tmp_path, flag, value):
