@@ -111,6 +111,7 @@ class Agent:
                     target=self._fence.run, args=(self._ending,), name="fence", daemon=True
                 ).start()
         while not self._ending.wait(1.0):
+            self._launcher.look()
             silent = self.state.silent_for()
             if silent is not None and silent >= self._settings.linger:
                 self._log("the process ended and the operator was silent for %d s" % silent)

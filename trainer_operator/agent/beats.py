@@ -91,6 +91,7 @@ def build(
         },
         "prepared": view.prepared,
         "step": view.step,
+        "steps": view.steps,
         "stepAgeMs": int(view.step_age * 1000),
         "phase": view.phase,
         "phaseAgeMs": int(view.phase_age * 1000),

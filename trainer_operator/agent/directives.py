@@ -136,6 +136,8 @@ class Executor:
             return {"step": order.step}
         if not self._settings.store:
             raise self._refused(order, "this pod has no store mounted")
+        if self._state.is_plain:
+            raise self._refused(order, "the training code does not use trainer_sdk, so nothing can be saved")
         if self._state.step >= order.step:
             raise OperationFailed("past", {"step": self._state.step})
         self._conversation.ask_checkpoint(order, pause=pause, directive=directive.id)

@@ -13,6 +13,8 @@ from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Tuple
 
 Clock = Callable[[], float]
 MAX_RESULTS = 512
+OVERHEARD = 5.0
+"""Seconds between a first number in the output and taking it for a step: the SDK's hello may come right after."""
 PHASES = ("init", "rendezvous", "train", "checkpoint", "eval", "waiting_ps", "paused", "draining", "done")
 
 
@@ -55,6 +57,16 @@ class Progress:
     """What the SDK said of the current run. Ages are counted from these monotonic times."""
 
     step: int = 0
+    base: int = 0
+    """Step that the run began at."""
+    steps: str = "none"
+    """Who tells of steps: sdk, output, or none so far (AG5)."""
+    printed: int = -1
+    """Number that was printed or written last."""
+    printed_at: float = 0.0
+    overheard_at: Optional[float] = None
+    """When the first one was."""
+    highest: int = -1
     step_at: float = 0.0
     phase: str = "init"
     phase_at: float = 0.0
@@ -80,6 +92,7 @@ class View:
     exit: Optional[Exit]
     prepared: int
     step: int
+    steps: str
     step_age: float
     phase: str
     phase_age: float
@@ -117,6 +130,8 @@ class State:
         self._exited_at: Optional[float] = None
         self._prepared = 0
         self._soft_epochs = False
+        self._uses_sdk = False
+        """Whether any process of this pod spoke through the SDK; the next ones will, too."""
         self._acks: "OrderedDict[Tuple[str, int, int], CopyAck]" = OrderedDict()
         self._results: "OrderedDict[str, Result]" = OrderedDict()
         self._told: Dict[str, None] = {}
@@ -141,6 +156,7 @@ class State:
                 self._exit,
                 self._prepared,
                 progress.step,
+                progress.steps,
                 max(0.0, now - progress.step_at),
                 progress.phase,
                 max(0.0, now - progress.phase_at),
@@ -238,7 +254,7 @@ class State:
             self._listening = listening
             self._soft_epochs = False
             now = self._clock()
-            self._progress = Progress(step=step, step_at=now, phase="init", phase_at=now)
+            self._progress = Progress(step=step, base=step, step_at=now, phase="init", phase_at=now)
 
     def spawned(self, pid: int) -> None:
         """Note the pid of the run."""
@@ -257,6 +273,8 @@ class State:
     def exited(self, code: int, sig: int, *, fingerprint: Optional[str], tail: str) -> Exit:
         """Note how the run ended."""
         with self._lock:
+            if self._progress.overheard_at is not None and not self._uses_sdk:
+                self._take_printed()
             self._exit = Exit(code, sig, self._progress.step, fingerprint, tail)
             self._proc, self._pid = "exited", None
             self._exited_at = self._clock()
@@ -273,7 +291,7 @@ class State:
         with self._lock:
             progress = self._progress
             first = progress.phase in ("init", "rendezvous", "waiting_ps")
-            progress.step, progress.step_at = step, self._clock()
+            progress.step, progress.step_at, progress.steps = step, self._clock(), "sdk"
             progress.samples = max(progress.samples, samples)
             progress.dt_ms.extend(dt_ms)
             progress.metrics.update(metrics)
@@ -283,9 +301,66 @@ class State:
             self.news()
 
     def greeted(self, *, soft_epochs: bool) -> None:
-        """Note what the program of this run can do."""
+        """Note what the program of this run can do; what it printed before counts no longer (AG5)."""
         with self._lock:
-            self._soft_epochs = soft_epochs
+            self._soft_epochs, self._uses_sdk = soft_epochs, True
+            progress = self._progress
+            taken_for_plain = progress.steps != "sdk" and progress.phase == "train"
+            if progress.steps != "sdk":
+                progress.step, progress.step_at, progress.steps = progress.base, self._clock(), "sdk"
+                progress.dt_ms.clear()
+            if taken_for_plain:
+                self._set_phase("init")
+        if taken_for_plain:
+            self.news()
+
+    def printed(self, run: int, step: int) -> None:
+        """Note a number that may be a step of a program without the SDK; any other than the last is progress.
+
+        The highest one counts: evaluation may count anew.
+        """
+        with self._lock:
+            progress = self._progress
+            if run != self._run or progress.steps == "sdk" or self._uses_sdk or step == progress.printed:
+                return
+            now = self._clock()
+            if step > progress.printed >= 0:
+                progress.dt_ms.append(1000 * (now - progress.printed_at) / (step - progress.printed))
+            progress.printed, progress.printed_at = step, now
+            progress.highest = max(progress.highest, step)
+            if progress.overheard_at is None:
+                progress.overheard_at = now
+            if progress.steps == "output":
+                self._take_printed()
+
+    def settle(self, after: float) -> None:
+        """Take a program that prints steps, or said nothing for `after` seconds, for one without the SDK (AG5).
+
+        It trains, as far as anybody can tell.
+        """
+        with self._lock:
+            progress, now = self._progress, self._clock()
+            if self._uses_sdk or progress.steps != "none" or self._proc != "running":
+                return
+            if progress.overheard_at is not None:
+                if now - progress.overheard_at < OVERHEARD:
+                    return
+                self._take_printed()
+            elif progress.phase != "init" or now - progress.phase_at < after:
+                return
+            if progress.phase == "init":
+                self._set_phase("train")
+        self.news()
+
+    def _take_printed(self) -> None:
+        progress = self._progress
+        progress.steps = "output"
+        progress.step, progress.step_at = max(progress.base, progress.highest), progress.printed_at
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the process trains without the SDK, so that it can't be asked for anything."""
+        return self._progress.phase == "train" and self._progress.steps != "sdk"
 
     def entered(self, phase: str, *, budget: Optional[float] = None) -> None:
         """Note a phase that the process announced, and how many seconds it says that it may take."""

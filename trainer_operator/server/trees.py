@@ -124,7 +124,7 @@ def _member(
             "pod": beat.pod_name,
             "boot": beat.boot,
             "run": beat.run,
-            "step": beat.step,
+            "step": beat.step if beat.steps != "none" or not agent.plain else None,
             "stepAgeSeconds": round(agent.step_age, 1),
             "beatAgeSeconds": round(agent.age, 1),
             "stepsPerSecond": round(1 / usual, 3) if usual else None,

@@ -89,6 +89,8 @@ class Beat(msgspec.Struct, frozen=True, rename="camel"):
     exit: Exit | None = None
     prepared: int = 0
     step: int = 0
+    steps: str = "sdk"
+    """Who tells of steps: the sdk, the program's output, or none; agents of before this field had the SDK's only."""
     step_age_ms: float = 0
     phase: str = "init"
     phase_age_ms: float = 0
@@ -167,6 +169,8 @@ def problem(beat: Beat) -> str | None:
         return f"role is {beat.role[:32]!r}; allowed are worker, ps, master, {JANITOR_ROLE}"
     if beat.proc not in {"none", "starting", "running", "exited"}:
         return f"proc is {beat.proc[:32]!r}; allowed are none, starting, running, exited"
+    if beat.steps not in {"sdk", "output", "none"}:
+        return f"steps is {beat.steps[:32]!r}; allowed are sdk, output, none"
     whole = {
         "idx": beat.idx,
         "attempt": beat.attempt,

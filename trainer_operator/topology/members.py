@@ -84,6 +84,11 @@ class AgentView:
         return self.running and self.beat.phase in {"train", "checkpoint", "eval"}
 
     @property
+    def plain(self) -> bool:
+        """Whether it trains without the SDK: it can't be asked to save or to wait (AG5)."""
+        return self.trains and self.beat.steps != "sdk"
+
+    @property
     def done(self) -> bool:
         """Whether the process ended by itself with success."""
         return (
@@ -132,7 +137,7 @@ class _Record:
                 self.clock.false_alarm()
             self.clock.add(durations)
         is_start = before.phase == "init" and beat.phase in {"rendezvous", "train"} and beat.run == before.run
-        if is_start and before.step > 0:
+        if is_start and beat.steps == "sdk" and before.step > 0:
             entered = self.heard - before.phase_age_ms / 1000
             self.start = max(0.0, now - beat.phase_age_ms / 1000 - entered)
         self.meter.take(beat, now)
@@ -458,6 +463,7 @@ def _needs_decision(before: Beat, beat: Beat) -> bool:
         or before.proc != beat.proc
         or before.listening != beat.listening
         or before.phase != beat.phase
+        or before.steps != beat.steps
         or before.prepared != beat.prepared
         or before.epoch != beat.epoch
         or before.ps_epoch != beat.ps_epoch

@@ -11,7 +11,7 @@ from trainer_operator.api.checkpoint import CheckpointReason
 from trainer_operator.api.status import PendingChange
 from trainer_operator.topology.members import MemberId
 from trainer_operator.trainer import eviction, softepoch
-from trainer_operator.trainer.checkpoints import can_store, request_checkpoint
+from trainer_operator.trainer.checkpoints import can_save, request_checkpoint
 from trainer_operator.trainer.draft import Draft
 from trainer_operator.trainer.failures import in_grace
 from trainer_operator.trainer.membership import (
@@ -78,7 +78,7 @@ def _target(draft: Draft) -> frozenset[MemberId]:
 def stopped_at_checkpoint(draft: Draft, reason: CheckpointReason) -> bool:
     """Whether the epoch may end: its state is committed, or cannot be within the time allowed."""
     change = draft.status.pending_change
-    if change is None or not can_store(draft):
+    if change is None or not can_save(draft):
         return True
     if not _trains(draft):
         return not _may_be_unheard(draft)

@@ -54,6 +54,19 @@ def can_store(draft: Draft) -> bool:
     return policy.credentials_secret is not None or not isinstance(parse_bucket(policy.bucket), S3Bucket)
 
 
+def plain_member(draft: Draft) -> MemberId | None:
+    """Return a member that trains without the SDK, so that its state can't be asked for (AG5)."""
+    agents = {member: live(draft, member) for member in members_of(draft)}
+    return min(
+        (member for member, agent in agents.items() if agent is not None and agent.plain), default=None
+    )
+
+
+def can_save(draft: Draft) -> bool:
+    """Whether members could save their state now: they can write to the bucket, and can be asked."""
+    return can_store(draft) and plain_member(draft) is None
+
+
 def save_problem(draft: Draft) -> tuple[str, str] | None:
     """Return what keeps checkpoints from being saved, as a reason and a sentence, if a start or the last attempt failed for it (PB4)."""
     waiting = branching.problem(draft)
@@ -72,7 +85,7 @@ def request_when_due(draft: Draft) -> None:
     membership = status.membership
     if (
         spec is None
-        or not can_store(draft)
+        or not can_save(draft)
         or status.checkpoint_in_flight is not None
         or membership.phase != ACTIVE
     ):

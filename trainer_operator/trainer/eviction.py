@@ -10,7 +10,7 @@ step, and a server comes back from its own snapshots, so that is left as it is.
 from trainer_operator.api.checkpoint import CheckpointReason
 from trainer_operator.api.status import PendingChange
 from trainer_operator.topology.members import MemberId
-from trainer_operator.trainer.checkpoints import all_train, can_store, request_checkpoint
+from trainer_operator.trainer.checkpoints import all_train, can_save, request_checkpoint
 from trainer_operator.trainer.draft import Draft
 from trainer_operator.trainer.failures import current_agent, lost_window
 from trainer_operator.trainer.membership import ACTIVE, has_servers, members_of
@@ -57,7 +57,7 @@ def _leaving(draft: Draft) -> dict[MemberId, PodView]:
 
 
 def _is_possible(draft: Draft, leaving: frozenset[MemberId], *, room: float) -> bool:
-    if draft.status.membership.phase != ACTIVE or has_servers(draft.observed.trainer) or not can_store(draft):
+    if draft.status.membership.phase != ACTIVE or has_servers(draft.observed.trainer) or not can_save(draft):
         return False
     if not all_train(draft, members_of(draft) - leaving):
         return False

@@ -61,6 +61,6 @@ def _input(draft: Draft, member: MemberId) -> Input | None:
         return Input.RENDEZVOUS if beat.prepared else Input.INIT
     if beat.phase != "train":
         return _PHASES.get(beat.phase)
-    if member.role == "ps" or beat.step > draft.status.membership.restore_step:
+    if member.role == "ps" or beat.steps == "none" or beat.step > draft.status.membership.restore_step:
         return Input.SAME if str(member) in draft.status.suspects else Input.ADVANCED
     return Input.SAME

@@ -9,7 +9,7 @@ from trainer_operator.api.status import AT_REST, TERMINAL, Phase, RoleStatus, Tr
 from trainer_operator.topology.members import MemberId
 from trainer_operator.trainer import gang, notices, startwait, unreadable, volumes, weights
 from trainer_operator.trainer.budget import pattern_fault
-from trainer_operator.trainer.checkpoints import can_store, save_problem
+from trainer_operator.trainer.checkpoints import can_store, plain_member, save_problem
 from trainer_operator.trainer.draft import Draft
 from trainer_operator.trainer.membership import (
     ACTIVE,
@@ -25,6 +25,11 @@ from trainer_operator.trainer.membership import (
 
 VOLUNTARY = frozenset({"Scaled", "ScaleCancelled"})
 STARTS = NEW_PODS | {"Started"}
+WITHOUT_SDK = (
+    "has not called trainer_sdk.init(): nothing is saved, and a restart begins where the code itself does; "
+    "job.restore() and job.save() change that, see docs/training-code.md"
+)
+"""What condition CheckpointHealthy says of a member's code (AG5)."""
 
 
 def is_terminal(status: TrainerStatus) -> bool:
@@ -134,6 +139,15 @@ def _active_phase(draft: Draft) -> Phase:
     return Phase.STARTING if status.membership.reason in STARTS else Phase.RECOVERING
 
 
+def _lack(status: TrainerStatus, missing: int, desired: int) -> tuple[str, str]:
+    """Say what condition Degraded is about (ST6)."""
+    if missing:
+        return "MembersMissing", f"{missing} of {desired} members are not there"
+    if status.suspects:
+        return "StepOverdue", f"{', '.join(status.suspects)}: a step or phase takes too long; see the Events"
+    return "Complete", ""
+
+
 def _is_changing(status: TrainerStatus) -> bool:
     return status.pending_change is not None and status.pending_change.reason != "Evict"
 
@@ -167,9 +181,8 @@ def conditions(draft: Draft) -> None:
         ),
         (
             "Degraded",
-            phase not in AT_REST and missing > 0,
-            "MembersMissing" if missing else "Complete",
-            f"{missing} of {len(desired)} members are not there" if missing else "",
+            phase not in AT_REST and (missing > 0 or bool(status.suspects)),
+            *_lack(status, missing, len(desired)),
         ),
         _checkpoint_row(draft),
     ]
@@ -248,6 +261,9 @@ def _checkpoint_row(draft: Draft) -> tuple[str, bool | None, str, str]:
             "CredentialsMissing",
             "s3:// needs spec.checkpoint.credentialsSecret, a Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
         )
+    plain = plain_member(draft)
+    if plain is not None:
+        return ("CheckpointHealthy", False, "CodeWithoutSDK", f"the code of {plain} {WITHOUT_SDK}")
     problem = startwait.problem(draft) or save_problem(draft)
     if problem is not None:
         return ("CheckpointHealthy", False, *problem)

@@ -10,7 +10,7 @@ from trainer_operator.api.profile import EffectiveRetryPolicy, effective_retry_p
 from trainer_operator.api.status import Phase, RecoveryStatus, Rung
 from trainer_operator.topology.members import MemberId
 from trainer_operator.topology.state import Input
-from trainer_operator.trainer import eviction, exclusion, finish, ladder, membership, stall
+from trainer_operator.trainer import checkpoints, eviction, exclusion, finish, ladder, membership, stall
 from trainer_operator.trainer.budget import Charge, charge, restart_delay
 from trainer_operator.trainer.draft import Draft
 from trainer_operator.trainer.failures import Failure, FailureClass, detect
@@ -91,7 +91,7 @@ def _restart(draft: Draft, recovery: RecoveryStatus, cost: Charge, steps: list[l
         for member in membership.members_of(draft) - {step.failure.member for step in steps}:
             draft.records.move_on(member)  # a new pod without a count: nothing was wrong with it
     epoch = draft.status.membership.epoch
-    everyone = cost.restart_all or largest is Rung.GROUP
+    everyone = cost.restart_all or largest is Rung.GROUP or _loses_unaware(draft, steps)
     consequence = membership.after_failures(draft, [step.failure for step in steps], everyone=everyone)
     for step in steps:
         draft.happened(step.failure.member, Input.REPLACE if step.failure.pod_gone else Input.RESPAWN)
@@ -101,6 +101,12 @@ def _restart(draft: Draft, recovery: RecoveryStatus, cost: Charge, steps: list[l
     others = f" (and {len(steps) - 1} more)" if len(steps) > 1 else ""
     how = f"restart {ladder.HOW[largest]} {f'in {delay:.1f} s' if delay else 'at once'}"
     draft.event(first.reason, f"{first.message}{others}; {how}{consequence}", warning=True)
+
+
+def _loses_unaware(draft: Draft, steps: list[ladder.Step]) -> bool:
+    """Whether a server is lost to members without the SDK, which nobody can tell to wait for its successor (AG5)."""
+    lost = any(step.failure.member.role == "ps" for step in steps)
+    return lost and checkpoints.plain_member(draft) is not None
 
 
 def _new_failures(draft: Draft) -> list[Failure]:

@@ -9,6 +9,8 @@ one stack in two looks, fewest steps done, everybody waiting) the hard threshold
 
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from trainer_operator.api.status import StallStatus
 from trainer_operator.topology.evidence import QUIET
 from trainer_operator.topology.members import AgentView, Directive, MemberId
@@ -32,7 +34,7 @@ DECLARABLE = {"eval", "checkpoint", "init", "rendezvous"}
 LEAST_START = 300.0
 """Seconds that every start may last, however short the last one of the same agent was."""
 COARSE = 1800.0
-"""Seconds without a step when too few steps are known to judge by (AG5)."""
+"""Seconds without a step when too few steps are known to judge by, or the code only prints them (AG5)."""
 DUMP_WAIT = 5.0
 """Seconds that stacks may take to arrive."""
 LOOKS_APART = 10.0
@@ -123,7 +125,7 @@ def dump_id(draft: Draft, agent: AgentView) -> str:
 
 def looks(draft: Draft, member: MemberId, agent: AgentView) -> tuple[Directive, ...]:
     """Return the orders to say where a process stands: none, or one or two while its step is overdue (SL2)."""
-    if agent.beat.phase != "train" or not _is_judged(draft, member, agent):
+    if agent.beat.phase != "train" or agent.plain or not _is_judged(draft, member, agent):
         return ()
     age = _step_age(draft, agent)
     if age < SOFT_FLOOR:
@@ -150,11 +152,12 @@ def _late_members(draft: Draft) -> list[Late]:
         agent = live(draft, member)
         if agent is None or not _is_judged(draft, member, agent):
             continue
-        late = (
-            _in_train(draft, member, agent)
-            if agent.beat.phase == "train"
-            else _in_phase(draft, member, agent)
-        )
+        if agent.plain and agent.beat.steps == "none":
+            late = _without_word(draft, member, agent)
+        elif agent.beat.phase == "train":
+            late = _in_train(draft, member, agent)
+        else:
+            late = _in_phase(draft, member, agent)
         if late is not None:
             found.append(late)
     return found
@@ -170,7 +173,7 @@ def _step_age(draft: Draft, agent: AgentView) -> float:
 
 def _limits(agent: AgentView) -> tuple[float, float]:
     """Return the soft and the hard threshold of its steps."""
-    thresholds = agent.clock.thresholds if agent.clock is not None else None
+    thresholds = agent.clock.thresholds if agent.clock is not None and not agent.plain else None
     return (thresholds.soft, thresholds.hard) if thresholds is not None else (COARSE / 2, COARSE)
 
 
@@ -195,6 +198,19 @@ def _taken(draft: Draft, agent: AgentView) -> tuple[Look, ...]:
     results = [agent.results.get(_look_id(draft, agent, number)) for number in (0, 1)]
     found = [read_look(result.value) for result in results if result is not None and result.ok]
     return tuple(look for look in found if look is not None and look.step == agent.beat.step)
+
+
+def _without_word(draft: Draft, member: MemberId, agent: AgentView) -> Late | None:
+    """Judge a process that never told of a step: it is late to start if its program is known to use the SDK.
+
+    Others of its role that speak show it, and so does a checkpoint; else nothing is known, and nothing is judged.
+    """
+    others = (live(draft, other) for other in members_of(draft) if other.role == member.role)
+    speaks = any(other is not None and other.trains and other.beat.steps == "sdk" for other in others)
+    if not speaks and draft.status.last_checkpoint is None:
+        return None
+    starting = replace(agent, beat=msgspec.structs.replace(agent.beat, phase="init"))
+    return _in_phase(draft, member, starting)
 
 
 def _in_phase(draft: Draft, member: MemberId, agent: AgentView) -> Late | None:

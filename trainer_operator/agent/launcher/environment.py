@@ -11,6 +11,11 @@ from trainer_operator.agent.settings import Settings
 _KEPT_FROM_CHILD = ("TRAINER_TOKEN_FILE", "TRAINER_OPERATOR_URLS", "TRAINER_OPERATOR_CA")
 
 
+def progress_file(socket_path: str) -> str:
+    """Return where code without the SDK may write its last step: beside the socket, where it may write (AG5)."""
+    return os.path.join(os.path.dirname(socket_path), "progress")
+
+
 def child_environment(
     inherited: Mapping[str, str], go: Mapping[str, Any], *, settings: Settings, socket_path: str, port: int
 ) -> Dict[str, str]:
@@ -33,6 +38,7 @@ def child_environment(
         "TRAINER_ADDRESS": settings.pod_ip,
         "TRAINER_PORT": port,
         "TRAINER_AGENT_SOCK": socket_path,
+        "TRAINER_PROGRESS_FILE": progress_file(socket_path),
         "TRAINER_RING_DIR": settings.ring_folder,
         "TRAINER_SPOOL_DIR": settings.spool_folder,
         "TRAINER_CACHE_DIR": settings.cache_folder,

@@ -18,10 +18,11 @@ from trainer_operator.agent import index, ring, store
 from trainer_operator.agent.backends import OpenHome
 from trainer_operator.agent.conversation import Conversation
 from trainer_operator.agent.lastwords import fingerprint, redact
-from trainer_operator.agent.launcher.environment import child_environment
+from trainer_operator.agent.launcher.environment import child_environment, progress_file
 from trainer_operator.agent.launcher.listening import is_listening
 from trainer_operator.agent.launcher.ports import PortReservation
 from trainer_operator.agent.launcher.process import Process, StartFailed
+from trainer_operator.agent.output import ProgressFile
 from trainer_operator.agent.settings import Settings
 from trainer_operator.agent.sharing import Sharing
 from trainer_operator.agent.state import State
@@ -31,6 +32,8 @@ DUMP_TIME = 1.0
 """Seconds that stacks may take to appear."""
 LISTEN_PERIOD = 0.1
 """Seconds between two looks at whether the process listens."""
+WITHOUT_SDK = 300.0
+"""Seconds after which a process that said nothing at all is taken for one without the SDK; imports may take long."""
 AWAITED = ("ps", "master")
 """Roles that others are started after."""
 MAX_STACKS = 6000
@@ -63,6 +66,7 @@ class Launcher:
         self._process: Optional[Process] = None
         self._replaced: Optional[Process] = None
         self._closed = False
+        self._progress_file = ProgressFile(progress_file(conversation.server.path))
         self._port = PortReservation(settings.pod_ip)
 
     def prepare(self, epoch: int) -> Dict[str, Any]:
@@ -136,6 +140,13 @@ class Launcher:
             process.tail()[-min(MAX_STACKS, process.written - before) :] if process.written > before else ""
         )
 
+    def look(self) -> None:
+        """Look for steps in the file that code without the SDK may write, and whether it is such code (AG5)."""
+        run, step = self._state.run, self._progress_file.read()
+        if step is not None:
+            self._state.printed(run, step)
+        self._state.settle(WITHOUT_SDK)
+
     def end_run(self, run: int) -> bool:
         """End the process if it is still that of this run; its exit is reported as any other."""
         process = self._process
@@ -163,14 +174,21 @@ class Launcher:
             port=self._port.port,
         )
         self._conversation.begin()
+        self._progress_file.clear()
         self._sharing.starts(args, epoch)
         self._port.release()
         awaited = self._settings.identity.role in AWAITED
         self._state.spawn(
             epoch, ps_epoch, step=restore_step, listening=self._is_listening() if awaited else None
         )
+        run = self._state.run
         try:
-            self._process = Process(self._command, environment=environment, on_exit=self._exited)
+            self._process = Process(
+                self._command,
+                environment=environment,
+                on_exit=self._exited,
+                on_step=lambda step: self._state.printed(run, step),
+            )
         except StartFailed as error:
             self._state.exited(error.code, 0, fingerprint=None, tail=str(error))
             raise OperationFailed("spawn: %s" % error, {"code": error.code}) from error

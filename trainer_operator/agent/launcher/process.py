@@ -2,20 +2,27 @@
 
 A thread sits in `waitid`, so an exit is seen in less than 10 ms. It looks without reaping first: as long as the
 zombie is there its process group id cannot be reused, so what is left of the group can be killed safely.
+
+What it writes passes through us, so that steps can be read from it (AG5): as it comes, piece by piece, and no faster than
+our own streams take it. If one of them is closed, its output is read all the same and let go.
 """
 
 from __future__ import annotations
 
 import collections
 import os
+import select
 import signal
 import subprocess
 import sys
 import threading
-from typing import IO, Any, Callable, Deque, List, Mapping, Optional
+import time
+from typing import IO, Any, Callable, Deque, List, Mapping, Optional, TextIO
+
+from trainer_operator.agent.output import StepReader
 
 TAIL_BYTES = 16 * 1024
-_STDERR_DRAIN = 1.0
+_DRAIN = 1.0
 
 
 class StartFailed(Exception):
@@ -39,8 +46,9 @@ class Process:
         *,
         environment: Mapping[str, str],
         on_exit: Callable[["Process", int, int], None],
+        on_step: Callable[[int], None] = lambda _step: None,
     ) -> None:
-        """Start the command.
+        """Start the command. `on_step` hears of the steps that it prints (AG5).
 
         Raises: StartFailed.
         """
@@ -49,6 +57,7 @@ class Process:
                 command,
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
             )
@@ -58,18 +67,25 @@ class Process:
                 "cannot start %r: %s" % (command[0], error.strerror or error), 127 if missing else 126
             ) from error
         self.pid = self._child.pid
-        self._on_exit = on_exit
+        self._on_exit, self._on_step = on_exit, on_step
         self._ended = threading.Event()
         self._tail: Deque[bytes] = collections.deque()
         self._tail_bytes = 0
         self.written = 0
         """Bytes that the process wrote to stderr so far."""
-        self._reader = threading.Thread(target=self._forward_stderr, name="stderr", daemon=True)
+        self._readers = [
+            threading.Thread(target=self._forward, args=streams, name=name, daemon=True)
+            for name, *streams in (
+                ("stdout", self._child.stdout, _number(sys.__stdout__)),
+                ("stderr", self._child.stderr, _number(sys.__stderr__)),
+            )
+        ]
         self._waiter = threading.Thread(target=self._wait, name="waitpid", daemon=True)
 
     def watch(self) -> None:
         """Begin to watch; separate from the start, so that the owner knows the process before it can end."""
-        self._reader.start()
+        for reader in self._readers:
+            reader.start()
         self._waiter.start()
 
     @property
@@ -107,7 +123,9 @@ class Process:
         except (ProcessLookupError, PermissionError):
             pass
         status = self._child.wait()
-        self._reader.join(_STDERR_DRAIN)  # a stranger may hold the pipe open: do not wait for it
+        drained = time.monotonic() + _DRAIN
+        for reader in self._readers:  # a stranger may hold the pipe open: do not wait for it
+            reader.join(max(0.0, drained - time.monotonic()))
         if os.getpid() == 1:
             _reap_orphans()
         code, number = (status, 0) if status >= 0 else (128 - status, -status)
@@ -127,25 +145,49 @@ class Process:
                 return
             os.waitpid(found.si_pid, 0)
 
-    def _forward_stderr(self) -> None:
-        source: Optional[IO[bytes]] = self._child.stderr
+    def _forward(self, source: Optional[IO[bytes]], own: Optional[int]) -> None:
         if source is None:
             return
+        steps = StepReader()
         with source:
             while True:
                 data = os.read(source.fileno(), 65536)
                 if not data:
                     return
-                self._tail.append(data)
-                self.written += len(data)
-                self._tail_bytes += len(data)
-                while len(self._tail) > 1 and self._tail_bytes - len(self._tail[0]) >= TAIL_BYTES:
-                    self._tail_bytes -= len(self._tail.popleft())
-                try:
-                    sys.stderr.buffer.write(data)
-                    sys.stderr.buffer.flush()
-                except (OSError, ValueError):  # our own stderr is gone; the tail is still worth keeping
-                    continue
+                if source is self._child.stderr:
+                    self._keep(data)
+                if own is not None:
+                    _write(own, data)
+                step = steps.feed(data)
+                if step is not None:
+                    self._on_step(step)
+
+    def _keep(self, data: bytes) -> None:
+        self._tail.append(data)
+        self.written += len(data)
+        self._tail_bytes += len(data)
+        while len(self._tail) > 1 and self._tail_bytes - len(self._tail[0]) >= TAIL_BYTES:
+            self._tail_bytes -= len(self._tail.popleft())
+
+
+def _number(stream: Optional[TextIO]) -> Optional[int]:
+    """Return the descriptor of one of our streams; None if it was closed before we began: the number is another's."""
+    try:
+        return stream.fileno() if stream is not None else None
+    except (OSError, ValueError):
+        return None
+
+
+def _write(own: int, data: bytes) -> None:
+    """Write all of it, however slowly it is taken; let it go if nobody is there to take it."""
+    left = memoryview(data)
+    while left:
+        try:
+            left = left[os.write(own, left) :]
+        except BlockingIOError:  # another program made the stream non-blocking: we wait all the same
+            select.select([], [own], [])
+        except (OSError, ValueError):
+            return
 
 
 def _reap_orphans() -> None:

@@ -41,6 +41,10 @@ _BY_REASON: Mapping[tuple[str, str], str] = {
         "CheckpointHealthy",
         "LayoutChanged",
     ): "save what was saved before, or have the training code call job.register(state) if it is meant",
+    (
+        "CheckpointHealthy",
+        "CodeWithoutSDK",
+    ): "nothing, if the code saves by itself; else have it call trainer_sdk's init, restore and save",
     ("CheckpointHealthy", "Full"): "free space in the store, or raise its quota",
     (
         "Succeeded",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer_operator.agent.state import CopyAck, Result, State
+from trainer_operator.agent.state import OVERHEARD, CopyAck, Result, State
 
 
 class Clock:
@@ -161,3 +161,110 @@ def test_a_soft_epoch_needs_no_preparation_and_never_falls_back(state):
     assert (view.epoch, view.prepared, view.ps_epoch, view.step, view.soft_epochs) == (2, 2, 4, 40, True)
     state.spawn(2, 4, step=40)
     assert not state.view().soft_epochs
+
+
+# -- code without the SDK
+
+
+def running(state, *, step=0):
+    state.spawn(1, 0, step=step)
+    state.spawned(77)
+    return state.run
+
+
+def overheard(state, clock, run, step):
+    """Have a program be known for one that prints its steps."""
+    state.printed(run, step)
+    clock.now += OVERHEARD
+    state.settle(300)
+
+
+def test_printed_steps_are_steps_until_the_sdk_speaks(state, clock):
+    """AG5: a number that was printed before the program said hello was none of training."""
+    run = running(state, step=3)
+    assert state.view().steps == "none"
+    overheard(state, clock, run, 500)
+    view = state.view()
+    assert (view.phase, view.steps, view.step, view.step_age) == ("train", "output", 500, OVERHEARD)
+    assert state.is_plain
+    assert state.wait_news(0)
+    state.greeted(soft_epochs=False)
+    state.printed(run, 501)
+    state.settle(300)
+    view = state.view()
+    assert (view.phase, view.steps, view.step) == ("init", "sdk", 3)
+    assert not state.is_plain
+
+
+def test_a_number_that_comes_with_the_hello_is_never_reported(state, clock):
+    """AG5: output and the SDK's socket are read by two threads, and either may be first."""
+    run = running(state, step=3)
+    state.printed(run, 4)
+    state.settle(300)
+    assert (state.view().phase, state.view().steps, state.view().step) == ("init", "none", 3)
+    clock.now += 1
+    state.greeted(soft_epochs=False)
+    clock.now += 600
+    state.settle(300)
+    assert (state.view().phase, state.view().steps, state.view().step) == ("init", "sdk", 3)
+
+
+def test_a_number_that_is_not_new_is_no_progress_and_a_smaller_one_lowers_nothing(state, clock):
+    """AG5, SL5, ME7."""
+    run = running(state)
+    overheard(state, clock, run, 10)
+    clock.now += 3
+    state.printed(run, 10)
+    assert state.view().step_age == 8.0
+    state.printed(run, 14)
+    assert state.view().dt_ms == (2000.0,)
+    clock.now += 5
+    state.printed(run, 2)
+    view = state.view()
+    assert (view.step, view.step_age, view.dt_ms) == (14, 0.0, (2000.0,))
+
+
+def test_a_program_that_ends_at_once_still_tells_its_last_step(state):
+    """AG5."""
+    run = running(state)
+    state.printed(run, 10)
+    assert state.exited(0, 0, fingerprint=None, tail="").step == 10
+    assert (state.view().step, state.view().phase) == (10, "done")
+
+
+def test_what_an_earlier_process_still_prints_is_not_of_the_new_one(state, clock):
+    """AG5, TX7."""
+    old = running(state)
+    running(state)
+    overheard(state, clock, old, 10)
+    assert (state.view().step, state.view().phase) == (0, "init")
+
+
+def test_a_process_that_says_nothing_is_taken_for_one_without_the_sdk(state, clock):
+    """AG5: it trains, as far as anybody can tell."""
+    running(state)
+    clock.now += 299
+    state.settle(300)
+    assert state.view().phase == "init"
+    clock.now += 1
+    state.settle(300)
+    assert (state.view().phase, state.view().steps) == ("train", "none")
+    assert state.wait_news(0)
+
+
+def test_a_pod_whose_code_once_spoke_is_waited_for(state, clock):
+    """AG5, SL1: the next process may hang before its hello, and has the budget of a start."""
+    running(state)
+    state.greeted(soft_epochs=False)
+    running(state)
+    clock.now += 3600
+    state.settle(300)
+    assert state.view().phase == "init"
+
+
+def test_a_program_that_is_told_to_end_does_not_begin_to_train(state, clock):
+    """AG5, ND6."""
+    run = running(state)
+    state.entered("draining")
+    overheard(state, clock, run, 10)
+    assert (state.view().phase, state.view().step) == ("draining", 10)

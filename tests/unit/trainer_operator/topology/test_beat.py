@@ -120,6 +120,7 @@ def test_a_duration_or_figure_that_is_not_finite_is_refused(value):
         ({"v": 2}, "v is 2"),
         ({"role": "chief"}, "role is 'chief'"),
         ({"proc": "zombie"}, "proc is 'zombie'"),
+        ({"steps": "guessed"}, "steps is 'guessed'"),
         ({"idx": -1}, "idx is -1"),
         ({"attempt": -1}, "attempt is -1"),
         ({"epoch": -1}, "epoch is -1"),

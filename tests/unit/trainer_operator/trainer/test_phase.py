@@ -27,6 +27,7 @@ from trainer_operator.api.status import (
     TrainerStatus,
 )
 from trainer_operator.api.trainer import CheckpointPolicy
+from trainer_operator.trainer.decide import decide
 from trainer_operator.trainer.draft import Draft
 from trainer_operator.trainer.phase import roll_up
 from trainer_operator.trainer.views import CheckpointView
@@ -338,6 +339,26 @@ def test_what_is_wrong_with_the_store_is_said_at_once_and_until_an_attempt_gets_
     assert found.reason == reason
     if reason == "Full":
         assert (found.status, found.message) == ("False", "the store has no room")
+
+
+def test_code_without_the_sdk_runs_and_the_condition_says_that_nothing_is_saved():
+    """AG5, CS10: no checkpoint is begun that nobody would answer."""
+    of = with_status(trainer(), active("worker:0-1", world=2, global_step=500))
+    agents = [agent(step=500, steps="output"), agent(OTHER, steps="none")]
+    decision = decide(observed(of=of, pods=BOTH, agents=agents, now=START + timedelta(days=1)))
+    assert decision.status.phase is Phase.RUNNING
+    found = condition(decision.status, "CheckpointHealthy")
+    assert (found.status, found.reason) == ("False", "CodeWithoutSDK")
+    assert "nothing is saved" in found.message
+    assert "trainer_sdk.init()" in found.message
+    assert decision.status.checkpoint_in_flight is None
+
+
+def test_a_member_whose_step_is_overdue_degrades_the_trainer():
+    """ST6."""
+    found = condition(rolled(active("worker:0-1", world=2, suspects=["worker-1"])), "Degraded")
+    assert (found.status, found.reason) == ("True", "StepOverdue")
+    assert "worker-1" in found.message
 
 
 def test_every_condition_names_the_generation_that_it_is_about():

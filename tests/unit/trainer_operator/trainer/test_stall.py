@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from simulation.cluster import START, trainer
-from simulation.views import OTHER, SERVER, WORKER, active, beat, observed, pod, with_status
-from trainer_operator.api.status import Phase, ServerPhase, StallStatus
+from simulation.views import OTHER, SERVER, WORKER, active, beat, exited, observed, pod, with_status
+from trainer_operator.api.status import LastCheckpoint, Phase, ServerPhase, StallStatus
 from trainer_operator.topology.beat import DirectiveResult
 from trainer_operator.topology.evidence import Evidence
 from trainer_operator.topology.members import AgentView
@@ -399,3 +399,50 @@ def test_stacks_are_asked_for_once_per_stall():
     made.trainer.status.stall = StallStatus(member="worker-0", since=START)
     orders = directives_of(Draft(made, made.trainer.status))
     assert len({order.id for each in orders.values() for order in each if order.id.startswith("dump:")}) == 1
+
+
+def test_code_that_only_prints_steps_is_judged_by_half_an_hour():
+    """AG5: the clock of its durations decides nothing, and stacks can't be asked of it."""
+    busy = {"usual": 1.0, "steps": "output", "cpu": 0.0}
+    assert decide(seen(*both(800, **busy))).status.suspects == []
+    assert decide(seen(*both(1000, **busy))).status.suspects
+    assert decide(seen(*both(1900, **busy))).status.stall is not None
+    assert looks_of(seen(*both(1900, **busy))) == []
+
+
+def test_code_that_tells_nothing_is_never_taken_for_stalled():
+    """AG5, SL1: only its end and its silence can be judged; half an hour without a word is no failure."""
+    status = decide(seen(*both(100_000, step=0, usual=None, steps="none", phase_age_ms=1e8))).status
+    assert (status.suspects, status.stall, status.failures) == ([], None, 0)
+
+
+def test_a_silent_process_among_some_that_speak_is_late_to_start():
+    """AG5, SL1: they run the same program, so it hangs before its first word."""
+    silent = late(OTHER, age=1900, step=0, usual=None, steps="none", phase_age_ms=1.9e6)
+    status = decide(seen(late(age=1), silent, calm_for=1e6)).status
+    assert status.stall.member == "worker-1"
+    assert "phase init" in status.stall.message
+
+
+def test_a_silent_process_of_a_program_that_saved_before_is_late_to_start():
+    """AG5, SL1: who saves uses the SDK, also where all pods are new."""
+    silent = {"step": 0, "usual": None, "steps": "none", "phase_age_ms": 1.9e6}
+    status = active("worker:0-1", world=2, phase=Phase.RUNNING, global_step=100)
+    status.last_checkpoint = LastCheckpoint(name="c", step=5, committed_at=START)
+    assert decide(seen(*both(1900, **silent), status=status, calm_for=1e6)).status.stall is not None
+
+
+@pytest.mark.parametrize(("steps", "epoch"), [("sdk", 1), ("output", 2)])
+def test_members_without_the_sdk_restart_with_a_server_that_is_lost(steps, epoch):
+    """AG5, PSR2: nobody can tell them to wait for its successor."""
+    lost = late(SERVER, age=0, usual=None, **exited(1))
+    workers = [late(member, age=1, steps=steps) for member in (WORKER, OTHER)]
+    status = decide(seen(*workers, lost, servers=1)).status
+    assert status.membership.epoch == epoch
+    assert status.membership.ps_phase != ServerPhase.SERVING or epoch == 2
+
+
+def looks_of(observation):
+    draft = Draft(observation, observation.trainer.status.model_copy(deep=True))
+    told = directives_of(draft)
+    return [each.id for listed in told.values() for each in listed if each.id.startswith("look:")]
