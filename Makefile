@@ -68,7 +68,7 @@ fix: venv ## Format, and fix what can be fixed
 
 lint: venv ## Check style, format, spelling and module sizes
 	@cd '$(ROOT)' && '$(BIN)/ruff' check $(CODE) && '$(BIN)/ruff' format --check $(CODE) \
-	  && '$(BIN)/codespell' --skip='*.sum' --ignore-words-list=notin $(CODE) README.md Makefile $(wildcard $(ROOT)/docs) && '$(BIN)/python' tools/modulesize.py
+	  && '$(BIN)/codespell' --skip='*.sum' --ignore-words-list=notin,nd $(CODE) README.md Makefile $(wildcard $(ROOT)/docs) && '$(BIN)/python' tools/modulesize.py
 
 types: venv ## Check types
 	@cd '$(ROOT)' && exec '$(BIN)/mypy'
@@ -76,7 +76,7 @@ types: venv ## Check types
 layers: venv ## Check which module may import which
 	@cd '$(ROOT)' && exec '$(BIN)/lint-imports' --no-cache
 
-rules: venv ## Check that a test cites each rule of the runtime and of checkpoints
+rules: venv ## Check that a test cites each rule of the runtime, of checkpoints and of the lifecycle
 	@cd '$(ROOT)' && exec '$(BIN)/python' tools/rulecoverage.py
 
 generate: venv ## Generate what is derived from the code: the CRDs

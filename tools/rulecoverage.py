@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 RULES = ROOT / "docs" / "rules"
-_KINDS = "RT|PY|[WSQCRLKPG]|CK|QR|DE|CS|GC|FZ|PB|RS|BK|IV|CP|KT|FC"
+_KINDS = "RT|PY|[WSQCRLKPG]|CK|QR|DE|CS|GC|FZ|PB|RS|BK|IV|CP|KT|FC|AG|TX|MG|ST|DT|SL|ME|PSR|RC|ND|LT|FT|TR"
 _ID = re.compile(rf"(?<![A-Za-z0-9])(?:{_KINDS})(?:0[1-9]|[1-9][0-9]?)(?![A-Za-z0-9])")
 _MEASURED = ("G", "KT")
 

@@ -36,16 +36,18 @@ def test_killed_process_restarts_in_place_from_the_newest_committed_checkpoint(j
 
 
 def test_deleted_pod_is_replaced_under_the_next_attempt_and_the_others_stay(job, until):
-    """FT02, TR10, ME4, R1: exactly one new pod, suffix -a1, charged as a disruption.
+    """FT02, TR10, ME4, R1, LT2: exactly one new pod, suffix -a1, charged as a disruption.
 
     RS2: its state comes from those that stayed, not from the store.
     """
     digits = job.digits(epochs=LONG, workers=4)
     digits.wait_committed()
     before = {name: pod["metadata"]["uid"] for name, pod in digits.pods().items()}
+    began = time.monotonic()
     digits.world.kubectl("delete", "pod", "digits-worker-1", "-n", digits.namespace, "--wait=false")
     until(lambda: "digits-worker-1-a1" in digits.pods(), 60, "the replacement")
     status = digits.wait_trains_on()
+    assert time.monotonic() - began < 38
     after = digits.pods()
     stayed = set(before) - {"digits-worker-1"}
     assert {name: after[name]["metadata"]["uid"] for name in stayed} == {
