@@ -19,6 +19,7 @@ from runtime.controller.reconciler import Request, Result
 from runtime.objects import ObjectKey, resource_version_of, uid_of
 from runtime.resourceversion import compare
 from trainer_operator.api.profile import TrainingProfile, TrainingProfileSpec
+from trainer_operator.api.status import AT_REST
 from trainer_operator.api.timelines import current_path
 from trainer_operator.api.trainer import Trainer
 from trainer_operator.images import EntryPoint
@@ -129,7 +130,7 @@ class TrainerReconciler:
         levels = await self._level_map.read() if must_resolve(trainer) else BUILT_IN
         observed = self._observe(trainer, levels)
         decision = decide(observed)
-        stored, wait = await self._store(request.key, trainer, decision)
+        stored, wait = await self._store(request.key, trainer, decision, has_pods=bool(observed.pods))
         self._chronicle.follow(stored, decision.actions)
         self._notices.offer(stored)
         self._grow(stored, decision)
@@ -238,9 +239,9 @@ class TrainerReconciler:
             return None
 
     async def _store(
-        self, key: ObjectKey, trainer: Trainer, decision: Decision
+        self, key: ObjectKey, trainer: Trainer, decision: Decision, *, has_pods: bool
     ) -> tuple[Trainer, float | None]:
-        """Store the status if it is news; counts and progress wait for their turn (ST7)."""
+        """Store the status if it is news; counts and progress wait for their turn (ST7), but none that is the last."""
         if trainer.status == decision.status:
             return trainer, None
         before, after = trainer.status.dump(), decision.status.dump()
@@ -248,7 +249,8 @@ class TrainerReconciler:
             return trainer, None
         if not decision.actions and not is_news(before, after):
             due = self._stored_at.get(key, -1e9) + self._settings.status_interval - self._clock.monotonic()
-            if due > 0 and not is_terminal(decision.status):
+            is_last = is_terminal(decision.status) or (decision.status.phase in AT_REST and not has_pods)
+            if due > 0 and not is_last:
                 return trainer.model_copy(update={"status": decision.status}), due
         try:
             stored = await self._applier.status(trainer, after)

@@ -146,10 +146,11 @@ def test_suspend_commits_the_state_releases_the_pods_and_resumes_without_losing_
     digits.patch({"suspend": True})
     digits.wait_phase("Suspended", 60)
     until(lambda: not digits.pods(), 60, "no pods")
+    until(lambda: not digits.status().get("workers"), 3, "no workers", tell=digits.status)
     status = digits.status()
     assert status["lastCheckpoint"]["step"] == status["globalStep"]
     version = digits.object()["metadata"]["resourceVersion"]
-    time.sleep(3)  # the silence itself is what is measured
+    time.sleep(6)  # the silence itself is what is measured; what could wait would come within five seconds
     assert digits.object()["metadata"]["resourceVersion"] == version
     digits.patch({"suspend": False})
     digits.wait_step(status["globalStep"] + 20)

@@ -113,6 +113,22 @@ async def test_a_pod_hears_of_its_own_epoch_only_although_another_action_failed(
     assert told["epoch"] == world.status.membership.epoch == 2
 
 
+async def test_the_last_that_there_is_to_say_of_a_suspended_trainer_does_not_wait(world):
+    """ST7, TR06: its last pod is gone, and nothing will be written after that."""
+    operator = await running(world)
+    world.edit(suspend=True)
+    for _ in range(40):
+        if world.status.phase is Phase.SUSPENDED and not world.pods():
+            break
+        await passes(world, operator)
+    await reconcile(operator)
+    conditions = {condition.type: condition.status for condition in world.status.conditions}
+    assert (world.status.phase, world.status.workers, conditions["Degraded"]) == (Phase.SUSPENDED, 0, "False")
+    writes = len(world.api.writes)
+    await passes(world, operator, 20)
+    assert len(world.api.writes) == writes
+
+
 # -- reading one's own writes
 
 
