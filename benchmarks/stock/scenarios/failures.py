@@ -58,6 +58,8 @@ class Failure:
     jobs: int
     share: float = 0.0
     """Part of all pods that fail at once; 0: the last pod of each job, one job after the other."""
+    failing: int = 0
+    """In how many of the jobs a pod fails, where not in each."""
     patience: float = _PATIENCE
     server: bool = False
     """Whether it is the parameter server of each job that fails."""
@@ -67,6 +69,7 @@ class Failure:
         """Return the figures, in seconds and pods."""
         return (
             Column("created", "replacement created s, median", 3),
+            Column("created_p99", "p99", 3),
             Column("median", "seconds until whole, median", 3),
             Column("slowest", "slowest", 3),
             Column("started", "pods started per failed pod", 2),
@@ -85,7 +88,7 @@ class Failure:
         elif self.server:
             chosen = [pod for name in names for pod in pods[name] if _SERVER in pod.name]
         else:
-            chosen = [pods[name][-1] for name in names]
+            chosen = [pods[name][-1] for name in names[: self.failing or None]]
         rounds = [chosen] if self.share else [[pod] for pod in chosen]
         created: list[float] = []
         took: list[float] = []
@@ -100,7 +103,9 @@ class Failure:
             took += found[1]
             fresh += found[2]
         figures = {"median": percentile(took, 0.5), "slowest": max(took), "started": fresh / len(chosen)}
-        return Outcome({**({"created": percentile(created, 0.5)} if created else {}), **figures})
+        if created:
+            figures |= {"created": percentile(created, 0.5), "created_p99": percentile(created, 0.99)}
+        return Outcome(figures)
 
     async def _fail(self, room: Room, failing: Sequence[Pod]) -> tuple[list[float], list[float], int] | None:
         """Return the seconds to each first replacement, to each whole job, and how many pods were started.
@@ -160,6 +165,7 @@ _SLOW = {
         "limits make it minutes to start the jobs; measured by a storm",
     ),
 }
+_SLOW_JOBS = "ten seconds for each of 100 failures; measured with 5"
 _TIMED = "Timed from the request that was the failure until the replacement runs."
 
 
@@ -205,6 +211,14 @@ def full() -> tuple[Group, ...]:
         jobs,
         share=0.1,
     )
+    crowded = Failure(
+        "pod-failed-1000",
+        "A pod fails among 1,000",
+        f"{jobs} jobs of {PODS_PER_JOB} pods; in 100 of them, one after the other, a pod fails with exit code 137. {_TIMED}",
+        fail,
+        jobs,
+        failing=100,
+    )
     server = Failure(
         "server-lost",
         "A parameter server fails",
@@ -215,6 +229,7 @@ def full() -> tuple[Group, ...]:
     )
     return (
         Group("pods-failed", (mass,), _SLOW, repetitions=1),
+        Group("pod-failed-1000", (crowded,), {**_SKIPPED, **_ALIKE, "v2-tuned": _SLOW_JOBS}, repetitions=1),
         Group("server-lost", (server,), {**_ALIKE, "v2-tuned": "not offered"}, repetitions=1),
     )
 

@@ -1,6 +1,7 @@
 """Scenarios of failures tell a job that is whole again from one that is not, and never wait for ever."""
 
 import dataclasses
+import json
 
 import pytest
 
@@ -15,12 +16,22 @@ SERVER_LOST = next(
     scenario for group in full() for scenario in group.scenarios if scenario.name == "server-lost"
 )
 POD_FAILED = quick()[0].scenarios[0]
+REPLACED = {"created": 1.0, "created_p99": 1.0, "median": 2.0, "slowest": 2.0, "started": 1.0}
 
 
 async def test_job_whose_pod_is_replaced_is_timed_by_the_audit_log(tmp_path):
     room = StandIn(tmp_path, replaces=True)
     outcome = await POD_FAILED.run(Room(room, room))
-    assert outcome.figures == {"created": 1.0, "median": 2.0, "slowest": 2.0, "started": 1.0}
+    assert outcome.figures == REPLACED
+
+
+async def test_a_part_of_the_jobs_fails_where_the_others_are_there_to_be_many(tmp_path):
+    """LT: the operator's own share of a replacement, among 1,000 pods that live."""
+    room = StandIn(tmp_path, replaces=True)
+    await dataclasses.replace(POD_FAILED, jobs=3, failing=1).run(Room(room, room))
+    entries = map(json.loads, room.audit_log.read_text().splitlines())
+    failed = [each["objectRef"]["name"] for each in entries if each["user"]["username"] == "admin"]
+    assert failed == ["pod-failed-0-3"]
 
 
 async def test_job_that_stays_broken_is_said_to_be_and_has_no_figure(tmp_path):
@@ -39,7 +50,7 @@ async def test_crash_loop_counts_what_the_operator_started_and_asked_for(tmp_pat
 async def test_the_parameter_server_of_a_job_is_what_fails(tmp_path):
     room = StandIn(tmp_path, replaces=True)
     outcome = await SERVER_LOST.run(Room(room, room))
-    assert outcome.figures == {"created": 1.0, "median": 2.0, "slowest": 2.0, "started": 1.0}
+    assert outcome.figures == REPLACED
     replaced = {name for name, pod in room.pods.items() if not pod["metadata"]["uid"].endswith("-0")}
     assert {name for name in room.pods if "-ps-" in name} <= replaced
 
