@@ -6,7 +6,7 @@ literals in any spelling and mapped addresses all end here.
 
 import ipaddress
 import socket
-from typing import Any
+from typing import Any, Protocol
 
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -34,13 +34,21 @@ def refusal(host: str, *, private: bool) -> str:
     return ""
 
 
-def guarded_socket(info: tuple[Any, ...], *, private: bool) -> socket.socket:
+class Judge(Protocol):
+    """Says why an address is refused; empty if it is not."""
+
+    def __call__(self, host: str, *, private: bool) -> str:
+        """Judge an address; `private`: its host may be inside."""
+        ...
+
+
+def guarded_socket(info: tuple[Any, ...], *, private: bool, judge: Judge = refusal) -> socket.socket:
     """Make the socket for a connection to an address that is allowed; `info` is an entry of `getaddrinfo`.
 
     Raises: AddressRefused.
     """
     family, kind, protocol, _, where = info
-    found = refusal(where[0], private=private)
+    found = judge(where[0], private=private)
     if found:
         raise AddressRefused(found)
     return socket.socket(family, kind, protocol)

@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from runtime.clock import format_time
-from trainer_operator.notify.guard import guarded_socket
+from trainer_operator.images.guard import guarded_socket
+from trainer_operator.notify.guard import refusal
 from trainer_operator.notify.message import Message
 from trainer_operator.notify.outcome import Later, Outcome, of_http
 
@@ -33,7 +34,7 @@ class AlertmanagerSender:
                 return Later(f"{self._token_file} cannot be read: {type(error).__name__}")
             headers["Authorization"] = f"Bearer {token}"
         connector = aiohttp.TCPConnector(
-            socket_factory=functools.partial(guarded_socket, private=self._private),
+            socket_factory=functools.partial(guarded_socket, private=self._private, judge=refusal),
             ssl=ssl.create_default_context(),
             force_close=True,
         )

@@ -12,7 +12,6 @@ connections of threads inside `guarded`.
 import contextlib
 import functools
 import ipaddress
-import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -34,18 +33,6 @@ def refusal(host: str, *, private: bool) -> str:
     if not private and (not address.is_global or address.is_reserved):
         return f"{address} is a private address; list its host in privateHosts to allow it"
     return ""
-
-
-def guarded_socket(info: tuple[Any, ...], *, private: bool) -> socket.socket:
-    """Make the socket for a connection to an allowed address; `info` is an entry of `getaddrinfo`.
-
-    Raises: AddressRefused.
-    """
-    family, kind, protocol, _, where = info
-    found = refusal(where[0], private=private)
-    if found:
-        raise AddressRefused(found)
-    return socket.socket(family, kind, protocol)
 
 
 @contextlib.contextmanager

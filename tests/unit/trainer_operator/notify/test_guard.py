@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from trainer_operator.images.guard import AddressRefused
-from trainer_operator.notify.guard import guarded, guarded_socket, refusal
+from trainer_operator.images.guard import AddressRefused, guarded_socket
+from trainer_operator.notify.guard import guarded, refusal
 
 LOCAL = [
     "127.0.0.1",
@@ -49,8 +49,9 @@ def test_what_is_no_final_address_is_refused(host):
 
 def test_no_socket_is_made_for_a_refused_address():
     """NE1."""
+    metadata = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("169.254.169.254", 80))
     with pytest.raises(AddressRefused):
-        guarded_socket((socket.AF_INET, socket.SOCK_STREAM, 6, "", ("169.254.169.254", 80)), private=True)
+        guarded_socket(metadata, private=True, judge=refusal)
 
 
 def test_a_thread_in_the_block_cannot_connect_and_others_can():
