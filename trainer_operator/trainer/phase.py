@@ -7,7 +7,7 @@ from trainer_operator.api.meta import Condition, condition_of
 from trainer_operator.api.names import worker_selector
 from trainer_operator.api.status import AT_REST, TERMINAL, Phase, RoleStatus, TrainerStatus
 from trainer_operator.topology.members import MemberId
-from trainer_operator.trainer import gang, notices, startwait, unreadable, volumes, weights
+from trainer_operator.trainer import gang, notebookstate, notices, startwait, unreadable, volumes, weights
 from trainer_operator.trainer.budget import pattern_fault
 from trainer_operator.trainer.checkpoints import can_store, plain_member, save_problem
 from trainer_operator.trainer.draft import Draft
@@ -193,6 +193,7 @@ def conditions(draft: Draft) -> None:
         _readable_row(status),
         weights.row(draft),
         notices.row(draft),
+        notebookstate.row(draft),
     )
     rows += [row for row in more if row is not None]
     current: list[dict[str, Any]] = [condition.dump() for condition in status.conditions]

@@ -16,6 +16,7 @@ from runtime.testing.clock import SimClock
 from simulation.apiserver import Api, Cached
 from trainer_operator.api.resources import TRAINERS
 from trainer_operator.api.trainer import Trainer
+from trainer_operator.trainer import phase
 from trainer_operator.trainer.draft import Draft, EmitEvent
 from trainer_operator.trainer.notebook import (
     FIRST_PAUSE,
@@ -450,6 +451,7 @@ def told(pod=None, *, refusal="", before=(), **changes):
         notebook_refusal=refusal,
     )
     draft = Draft(observed, of.status.model_copy(deep=True))
+    phase.conditions(draft)
     follow(draft)
     found = next((each for each in draft.status.conditions if each.type == CONDITION), None)
     events = [action.reason for action in draft.actions if isinstance(action, EmitEvent)]
