@@ -110,9 +110,8 @@ def write_copy(
             with reader.content(piece) as content:
                 return piece.tensors, write(content)
 
-        for held, chunk in each(
-            stored, cutter.pieces()
-        ):  # WIDTH pieces are in memory, whatever the size of the whole
+        # WIDTH pieces are in memory, whatever the size of the whole.
+        for held, chunk in each(stored, cutter.pieces()):
             for number, part in held:
                 put(number, (chunk,), part)
     for number, other in cutter.same.items():

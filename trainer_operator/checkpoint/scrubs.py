@@ -99,7 +99,8 @@ class Prober:
         committed = {each["metadata"]["name"]: each for each in listed if _is_kept(each)}
         candidates = {name: _candidate(each) for name, each in committed.items()}
         now = self._clock.utcnow()
-        awaited = [each for each in candidates.values() if each.is_asked or _is_read_unasked(trainer)]
+        unasked = _is_read_unasked(trainer)
+        awaited = [each for each in candidates.values() if each.is_asked or unasked]
         chosen = choose(awaited, now, rests=rests)
         reader = self._reader(trainer, chosen, rests=rests) if chosen is not None else None
         if chosen is None or reader is None:

@@ -10,6 +10,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -115,10 +116,11 @@ def _apprise() -> Any:  # a third party's module, loaded by the first message: i
             logging.getLogger(name).setLevel(NEVER)  # they tell URLs, which hold credentials
         import requests
 
+        request = _requesting(requests)
         ours = SimpleNamespace(
-            request=_requesting(requests),
-            post=lambda url, **more: _requesting(requests)("post", url, **more),
-            get=lambda url, **more: _requesting(requests)("get", url, **more),
+            request=request,
+            post=partial(request, "post"),
+            get=partial(request, "get"),
             codes=requests.codes,
             RequestException=requests.RequestException,
         )

@@ -17,7 +17,7 @@
 | Failed | Critical | it failed, for example because its budget of failures is used up |
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
@@ -59,6 +59,12 @@ class Trigger(StrEnum):
 
 
 _GOOD = frozenset({Trigger.RUNNING, Trigger.RECOVERED, Trigger.SUSPENDED, Trigger.SUCCEEDED})
+_OF_PHASES: Mapping[Phase | None, Trigger] = {
+    Phase.RECOVERING: Trigger.RECOVERING,
+    Phase.SUSPENDED: Trigger.SUSPENDED,
+    Phase.SUCCEEDED: Trigger.SUCCEEDED,
+    Phase.FAILED: Trigger.FAILED,
+}
 _OF_EVENTS = {
     "StallDetected": Trigger.STALLED,
     "ContinuingSmaller": Trigger.SMALLER,
@@ -119,16 +125,7 @@ def _of_phase(before: Phase | None, after: Phase | None) -> Trigger | None:
         return None
     if after is Phase.RUNNING:
         return Trigger.RECOVERED if before is Phase.RECOVERING else Trigger.RUNNING
-    return (
-        {
-            Phase.RECOVERING: Trigger.RECOVERING,
-            Phase.SUSPENDED: Trigger.SUSPENDED,
-            Phase.SUCCEEDED: Trigger.SUCCEEDED,
-            Phase.FAILED: Trigger.FAILED,
-        }.get(after)
-        if after is not None
-        else None
-    )
+    return _OF_PHASES.get(after)
 
 
 def _phase_text(trigger: Trigger, status: TrainerStatus) -> str:
