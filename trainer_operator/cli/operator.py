@@ -1,5 +1,6 @@
 """`trainer-operator operator`: run the operator in this process."""
 
+import math
 import re
 from dataclasses import replace
 from importlib import metadata
@@ -117,8 +118,8 @@ def operator(
                 ),
                 hub=_hub(hub),
                 allow_root=allow_root,
-                voluntary_interval=voluntary_interval,
-                status_interval=status_interval,
+                voluntary_interval=_seconds(voluntary_interval, "--voluntary-interval"),
+                status_interval=_seconds(status_interval, "--status-interval"),
                 node_recovery=node_recovery,
             ),
         )
@@ -134,6 +135,12 @@ def operator(
 def _client_config(kubeconfig: Path | None) -> ClientConfig:
     found = ClientConfig.from_kubeconfig(kubeconfig) if kubeconfig is not None else ClientConfig.auto()
     return replace(found, user_agent=f"trainer-operator/{metadata.version('trainer-operator')}")
+
+
+def _seconds(number: float, option: str) -> float:
+    if not math.isfinite(number):
+        raise typer.BadParameter(f"{option} is {number:g}; give a number of seconds")
+    return number
 
 
 def _registry(text: str) -> str:

@@ -184,6 +184,9 @@ def test_progress_is_written_as_often_as_the_flag_says(tmp_path, flags, interval
         ("--kube-api-qps", "fast"),
         ("--kube-api-burst", "0"),
         ("--status-interval", "-1"),
+        ("--status-interval", "nan"),
+        ("--status-interval", "inf"),
+        ("--voluntary-interval", "inf"),
     ],
 )
 def test_a_limit_that_is_none_is_one_sentence(tmp_path, flag, value):
