@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from integration.notify.receivers import HttpReceiver, own_address
+from integration.trainer.conftest import certificate_folder
 from trainer_operator.demo.manifests import service_account_kubeconfig
-from trainer_operator.devcluster.certificates import CertificateAuthority
 
 ROOT = Path(__file__).resolve().parents[3]
 NAMESPACE = "trainer-operator"
@@ -30,16 +30,7 @@ def arguments(control_plane, kubectl, tmp_path):
     user = f"system:serviceaccount:{NAMESPACE}:trainer-operator"
     kubeconfig = tmp_path / "operator.kubeconfig"
     kubeconfig.write_text(service_account_kubeconfig(control_plane.kubeconfig.read_text(), token, user=user))
-    authority = CertificateAuthority.open(tmp_path / "authority")
-    pair = authority.issue_server("operator", hosts=["127.0.0.1"])
-    tls = tmp_path / "tls"
-    tls.mkdir()
-    for source, name in (
-        (pair.certificate, "tls.crt"),
-        (pair.key, "tls.key"),
-        (authority.certificate_file, "ca.crt"),
-    ):
-        (tls / name).write_bytes(Path(source).read_bytes())
+    tls = certificate_folder(tmp_path)
     return [
         *(sys.executable, "-m", "trainer_operator.cli.main", "operator", f"--kubeconfig={kubeconfig}"),
         *(f"--certificate-folder={tls}", f"--agent-bind-address=127.0.0.1:{_free_port()}"),
