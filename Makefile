@@ -38,7 +38,7 @@ faults: assets ## Run the tests in which servers, connections and processes fail
 explore: venv ## Search for faults that break the state machines, 20 times as long as the tests do
 	@cd '$(ROOT)' && SEARCH=explore '$(BIN)/python' -m pytest tests/property $(ARGS)
 
-models: venv ## Visit every state of the models of the checkpoint rules, and break them one by one (6 minutes)
+models: venv ## Visit every state of the models of the checkpoint rules, and break them one by one (some minutes)
 	@cd '$(ROOT)' && exec '$(BIN)/python' -m models
 
 checkpoint-soak: venv ## Write and collect checkpoints side by side for ROUNDS (10000) rounds
@@ -84,7 +84,7 @@ generate: venv ## Generate what is derived from the code: the CRDs
 
 check: lint types layers rules test demo ## All that has to hold before a merge
 
-bench: bench-assets ## Compare with other operators, everything, up to five times (100 minutes); goes on after an interruption
+bench: bench-assets ## Compare with other operators, everything, up to five times (100 minutes by estimate); goes on after an interruption
 	@cd '$(ROOT)' && exec '$(BIN)/python' -m benchmarks.stock $(ARGS)
 
 bench-quick: bench-assets ## Compare with other operators: a storm, idle, failures, once (10 minutes)
