@@ -206,7 +206,13 @@ def test_lost_node_is_replaced_elsewhere_without_waiting_for_its_pods(job, until
         assert status["excludedNodes"][0]["name"] == node
         assert status["failures"] == 0
         assert digits.pods()["digits-worker-1-a1"]["spec"]["nodeName"] != node
-        stuck = next(each for each in status["conditions"] if each["type"] == "OldPodStuck")
+
+        def stuck_pod():
+            conditions = digits.status()["conditions"]
+            return next((each for each in conditions if each["type"] == "OldPodStuck"), None)
+
+        until(stuck_pod, 30, "word of the old pod", tell=digits.status)
+        stuck = stuck_pod()
         assert (stuck["status"], stuck["reason"]) == ("True", "NodeLost")
         assert digits.pods()["digits-worker-1"]["metadata"]["deletionGracePeriodSeconds"] > 0, "it was forced"
         digits.wait_trains_on()
