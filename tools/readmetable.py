@@ -14,7 +14,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- demo table: make demo -->\n", "<!-- end -->\n"
-STOCK = "<!-- comparison: make bench-quick -->\n"
+STOCK = "<!-- comparison: make bench -->\n"
 
 
 def table(report: dict[str, Any]) -> str:

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from benchmarks.machine import facts
 from benchmarks.stock import report, results
+from benchmarks.stock.again import merged, require_same_machine
 from benchmarks.stock.costs import costs
 from benchmarks.stock.interruption import finished
 from benchmarks.stock.journal import Journal
 from benchmarks.stock.plan import FULL, QUICK, Plan
 from benchmarks.stock.runner import run
+from runtime.clock import SystemClock
 from trainer_operator.devcluster.assets import KUBERNETES_VERSION
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "stock.md"
@@ -30,6 +32,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--repetitions", type=int, default=0, help="another number of them; nothing is stored"
     )
+    parser.add_argument(
+        "--again",
+        default="",
+        metavar="GROUPS",
+        help="measure these anew, all arms, and store them in place of what is stored of them",
+    )
     parser.add_argument("--fresh", action="store_true", help="begin anew, also after an interrupted run")
     parser.add_argument(
         "--so-far",
@@ -41,10 +49,18 @@ def main(arguments: list[str] | None = None) -> int:
     if chosen.table:
         return _render()
     whole = QUICK if chosen.quick else FULL
+    if chosen.again and (chosen.quick or chosen.arms or chosen.groups or chosen.repetitions or chosen.so_far):
+        parser.error(
+            "--again takes all arms and repetitions of the whole run; only --fresh can stand beside it"
+        )
+    stored = results.load()
+    machine = {**facts(), "kubernetes": KUBERNETES_VERSION}
     try:
+        if chosen.again:
+            require_same_machine(stored, machine)
         plan = whole.limited(
             arms=list(filter(None, chosen.arms.split(","))),
-            groups=list(filter(None, chosen.groups.split(","))),
+            groups=list(filter(None, (chosen.again or chosen.groups).split(","))),
             repetitions=chosen.repetitions,
         )
     except ValueError as error:
@@ -57,7 +73,6 @@ def main(arguments: list[str] | None = None) -> int:
     if chosen.so_far and not journal.records:
         print("no run was interrupted: nothing to store", file=sys.stderr)
         return 1
-    machine = {**facts(), "kubernetes": KUBERNETES_VERSION}
     if chosen.so_far:
         del machine["load_before"]  # it is that of now, after the run
     elif not _measure(plan, journal):
@@ -66,9 +81,15 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
     print(costs(journal.records), file=sys.stderr)
     found = results.document(plan, journal.records, machine=machine, command=command)
+    if chosen.again and stored is not None:
+        try:
+            found = merged(stored, found, date=SystemClock().utcnow().date().isoformat())
+        except ValueError as error:
+            print(error, file=sys.stderr)
+            return 1
     if not chosen.so_far:
         journal.remove()
-    if plan != whole:
+    if plan != whole and not chosen.again:
         print(report.render(found))
         return 0
     print(f"stored in {results.store(found).name}", file=sys.stderr)

@@ -12,6 +12,7 @@ from benchmarks.stock.arm import NAMESPACE, Broken
 from benchmarks.stock.cluster import KWOK_LABEL
 from benchmarks.stock.recovery import Mark, Pod, pods_of
 from benchmarks.stock.scenario import Room
+from benchmarks.stock.waiting import pause_after
 from runtime.tasks import run_all
 
 __all__ = [
@@ -105,13 +106,14 @@ async def started(room: Room, names: Sequence[str], *, with_server: bool = False
         await run_all(*(room.cluster.request("POST", room.arm.job_resource, body) for body in bodies))
     deadline = time.monotonic() + _START_PATIENCE
     while True:
+        began = time.monotonic()
         pods = await pods_by_job(room, names)
         running = sum(pod.is_running for found in pods.values() for pod in found)
         if running == PODS_PER_JOB * len(names):
             return pods
         if time.monotonic() > deadline:
             raise Broken(f"{running} of {PODS_PER_JOB * len(names)} pods ran after {_START_PATIENCE:.0f} s")
-        await asyncio.sleep(_POLL)
+        await asyncio.sleep(pause_after(time.monotonic() - began, at_least=_POLL))
 
 
 async def pods_by_job(room: Room, jobs: Collection[str]) -> dict[str, list[Pod]]:

@@ -163,7 +163,7 @@ FULL = Plan(
         Group("scale-1000", (Scale(100), Scale(1000, before=100)), _STARTS, repetitions=1),
         Group("storm-1x1000", (Storm(1, pods=1000),), _LIMITED, repetitions=1),
         Group("underload-1000", (UnderLoad(1000, failures=50),), {**_NOBODY, **_LIMITED, **_AS_100}, 1),
-        Group("storm-1000", (Storm(1000), Idle(1000, seconds=60)), _LIMITED, repetitions=1),
+        Group("storm-1000", (Storm(1000), Idle(1000)), _LIMITED, repetitions=1),
         Group("scale-10000", (Scale(10_000),), {**_STARTS, "v2-tuned": _SLOW_MANY}, repetitions=1),
     ),
     repetitions=5,

@@ -71,7 +71,7 @@ def _growth(found: Document) -> list[str]:
 
 
 def summary(found: Document) -> str:
-    """Return the few rows that the README shows."""
+    """Return what the README shows: a row for a figure, a column for each arm that has any."""
     storms = [s["name"] for s in found["sections"] if s["name"].startswith("storm-") and "x" not in s["name"]]
     biggest = max(storms, key=lambda name: int(name.removeprefix("storm-")), default="")
     idles = [section["name"] for section in found["sections"] if section["name"].startswith("idle-")]
@@ -80,26 +80,32 @@ def summary(found: Document) -> str:
         key=lambda name: int(name.removeprefix("underload-")),
         default="",
     )
-    columns: list[tuple[str, str, str, int]] = [
-        (biggest, "pods_per_second", f"Pods/s, {biggest.removeprefix('storm-')} jobs x 4", 0),
-        (biggest, "requests_per_job", "Requests/job", 1),
-        (biggest, "peak_memory", "Peak MiB", 0),
-        *((name, "writes", "Idle writes", 0) for name in idles[:1]),
-        ("pod-failed", "median", "Failed pod replaced, s", 2),
-        ("pods-failed", "slowest", "10 % failed at once, s", 2),
-        (storming, "created_p99", "Replaced in a storm, p99 s", 2),
-        ("process-hang", "step", "Hung process, next step, s", 0),
-        ("node-lost", "median", "Lost node, s", 0),
+    rows: list[tuple[str, str, str, int]] = [
+        (biggest, "pods_per_second", f"Pods per second, {_jobs(biggest)} jobs of 4", 0),
+        (biggest, "requests_per_job", "API requests per job", 1),
+        (biggest, "peak_memory", "Peak memory, MiB", 0),
+        *((name, "writes", "API writes while idle", 0) for name in idles[:1]),
+        ("pod-failed", "median", "Failed pod replaced and running, s", 2),
+        ("pods-failed", "slowest", "The last of 100 that failed at once, s", 1),
+        (storming, "created_p99", f"Replacement created in a storm of {_jobs(storming)} jobs, p99 s", 1),
+        ("process-hang", "step", "Hung process: next step after s", 0),
+        ("node-lost", "median", "Lost node: running elsewhere after s", 0),
     ]
-    columns = [each for each in columns if any(figures(dict(found), each[0], arm, each[1]) for arm in LABELS)]
-    if not columns:
+    rows = [row for row in rows if any(figures(dict(found), row[0], arm, row[1]) for arm in LABELS)]
+    if not rows:
         return "No figure yet.\n"
-    lines = [f"| | {' | '.join(label for _, _, label, _ in columns)} |", "|---|" + "---:|" * len(columns)]
-    for arm, label in LABELS.items():
-        cells = [_brief(found, section, arm, key, digits) for section, key, _, digits in columns]
-        if any(cell != "–" for cell in cells):
-            lines.append(f"| {label} | {' | '.join(cells)} |")
+    cells = {
+        arm: [_brief(found, section, arm, key, digits) for section, key, _, digits in rows] for arm in LABELS
+    }
+    arms = [arm for arm in LABELS if any(cell != "–" for cell in cells[arm])]
+    lines = [f"| | {' | '.join(LABELS[arm] for arm in arms)} |", "|---|" + "---:|" * len(arms)]
+    for number, (_, _, label, _) in enumerate(rows):
+        lines.append(f"| {label} | {' | '.join(cells[arm][number] for arm in arms)} |")
     return "\n".join(lines) + "\n"
+
+
+def _jobs(name: str) -> str:
+    return f"{int(name.rpartition('-')[2] or 0):,}"
 
 
 def _brief(found: Document, section: str, arm: str, key: str, digits: int) -> str:
@@ -189,6 +195,10 @@ def _section(section: Document) -> str:
         if row["errors"]:
             notes.append(f"- {label}: broken in {len(row['errors'])} repetitions: {row['errors'][0]}")
     notes += _counts(section["rows"])
+    if again := section.get("again"):
+        notes.append(
+            f"- Measured again on {again['date']}, all arms in turn, with a load of {again['load_before']} before."
+        )
     by_reason: dict[str, list[str]] = {}
     for arm, why in section["skipped"].items():
         by_reason.setdefault(why, []).append(LABELS.get(arm, arm))

@@ -30,6 +30,7 @@ from benchmarks.stock.recovery import Pod, created_after, replacements, seconds,
 from benchmarks.stock.scenario import Group, Outcome, Room
 from benchmarks.stock.scenarios.crashloop import CrashLoop
 from benchmarks.stock.spread import percentile
+from benchmarks.stock.waiting import pause_after
 from runtime.tasks import run_all
 
 __all__ = ["BACKS_OFF", "PATIENT", "Failure", "full", "quick", "waiting"]
@@ -124,6 +125,7 @@ class Failure:
         if is_long:
             room.only_waits()
         while True:
+            looked = time.monotonic()
             after = await pods_by_job(room, before)
             fresh = {
                 job: replacements(found, size=PODS_PER_JOB, lost=lost, before=known)
@@ -132,9 +134,9 @@ class Failure:
             whole = {job: found for job, found in fresh.items() if found is not None}
             if len(whole) == len(before):
                 break
-            if time.monotonic() > deadline:
+            if (now := time.monotonic()) > deadline:
                 return None
-            await asyncio.sleep(_RARE_POLL if is_long else _POLL)
+            await asyncio.sleep(pause_after(now - looked, at_least=_RARE_POLL if is_long else _POLL))
         await asyncio.sleep(_POLL)  # the server writes its log behind its answers
         entries = tail.read()
         took = [

@@ -135,12 +135,14 @@ def test_costs_are_said_to_grow_where_they_were_measured_at_two_sizes():
     assert "## From" not in report.render(found())
 
 
-def test_the_summary_has_a_row_for_each_arm_that_was_measured():
+def test_the_summary_has_a_column_for_each_arm_that_was_measured():
     lines = report.summary(found()).splitlines()
-    assert lines[0] == "| | Pods/s, 300 jobs x 4 | Requests/job | Peak MiB | Idle writes |"
-    assert lines[2] == "| **this operator** | 700 | 7.5 | 100 | 0 |"
-    assert lines[3] == "| training-operator, tuned | 175 | 14.0 | 100 | – |"
-    assert len(lines) == 5
+    assert (
+        lines[0] == "| | **this operator** | training-operator, tuned | the same pods POSTed, no operator |"
+    )
+    assert lines[2] == "| Pods per second, 300 jobs of 4 | 700 | 175 | 1,000 |"
+    assert lines[3] == "| API requests per job | 7.5 | 14.0 | 0.0 |"
+    assert len(lines) == 6
 
 
 def test_the_summary_says_who_does_not_recover():
@@ -152,8 +154,8 @@ def test_the_summary_says_who_does_not_recover():
     lines = report.summary(
         results.document(plan, records, machine=MACHINE, command="make bench")
     ).splitlines()
-    assert lines[0] == "| | Lost node, s |"
-    assert lines[2:] == ["| **this operator** | 371 |", "| training-operator, tuned | not recovered |"]
+    assert lines[0] == "| | **this operator** | training-operator, tuned |"
+    assert lines[2:] == ["| Lost node: running elsewhere after s | 371 | not recovered |"]
 
 
 def test_the_page_shows_the_stored_result(tmp_path):
