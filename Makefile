@@ -84,7 +84,7 @@ generate: venv ## Generate what is derived from the code: the CRDs
 
 check: lint types layers rules test demo ## All that has to hold before a merge
 
-bench: bench-assets ## Compare with other operators, everything, up to five times (100 minutes by estimate); goes on after an interruption
+bench: bench-assets ## Compare with other operators, everything, up to five times (100 minutes); goes on after an interruption
 	@cd '$(ROOT)' && exec '$(BIN)/python' -m benchmarks.stock $(ARGS)
 
 bench-quick: bench-assets ## Compare with other operators: a storm, idle, failures, once (10 minutes)

@@ -21,6 +21,7 @@ __all__ = [
     "by_controllers",
     "creations",
     "entry",
+    "placements",
     "requests",
     "runs",
     "submissions",
@@ -122,6 +123,15 @@ def runs(entries: Iterable[Entry], *, node: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for each in entries:
         if each.verb in {"patch", "update"} and each.what == "pods/status" and each.ok and each.user == node:
+            found.setdefault(each.name, each.answered)
+    return found
+
+
+def placements(entries: Iterable[Entry]) -> dict[str, float]:
+    """Return, by pod, when the scheduler had placed it on a node."""
+    found: dict[str, float] = {}
+    for each in entries:
+        if each.verb == "create" and each.what == "pods/binding" and each.ok:
             found.setdefault(each.name, each.answered)
     return found
 

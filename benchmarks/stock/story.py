@@ -28,6 +28,8 @@ class Times:
     submitted: float
     created: float
     """When its last pod was."""
+    placed: float
+    """When its last pod was given a node; 0 where nothing runs."""
     running: float
     """When its last pod was; 0 where nothing runs."""
 
@@ -104,15 +106,18 @@ class Story:
         submitted = audit.submissions(
             self.entries, resource=arm.job_resource.rpartition("/")[2], label=arm.pod_label
         )
-        ran = audit.runs(self.entries, node=KWOK_USER) if runs else {}
-        last: dict[str, float] = {}
+        placed: dict[str, float] = {}
+        running: dict[str, float] = {}
         if runs:
+            bound, ran = audit.placements(self.entries), audit.runs(self.entries, node=KWOK_USER)
             found = await self._room.cluster.request("GET", f"api/v1/namespaces/{NAMESPACE}/pods")
             for pod in found["items"]:
                 job = (pod["metadata"].get("labels") or {}).get(arm.pod_label, "")
-                last[job] = max(last.get(job, 0.0), ran.get(pod["metadata"]["name"], 0.0))
+                name = pod["metadata"]["name"]
+                placed[job] = max(placed.get(job, 0.0), bound.get(name, 0.0))
+                running[job] = max(running.get(job, 0.0), ran.get(name, 0.0))
         return {
-            job: Times(submitted[job], max(times), last.get(job, 0.0))
+            job: Times(submitted[job], max(times), placed.get(job, 0.0), running.get(job, 0.0))
             for job, times in self.created().items()
             if job in submitted
         }

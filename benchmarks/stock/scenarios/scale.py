@@ -15,6 +15,7 @@ import aiohttp
 from benchmarks.result import Column
 from benchmarks.stock.arm import Broken
 from benchmarks.stock.scenario import Outcome, Room
+from benchmarks.stock.spread import percentile
 from benchmarks.stock.story import Story, submit
 from benchmarks.stock.usage import usage
 from runtime.clock import SystemClock
@@ -40,6 +41,8 @@ class Scale:
     pods: int
     before: int = 0
     """How many of them run already, of a smaller one before."""
+    restarts: int = 3
+    """It costs little beside the pods, and a machine that is slow for a moment would decide a single one."""
 
     @property
     def name(self) -> str:
@@ -55,10 +58,10 @@ class Scale:
     def conditions(self) -> str:
         """Say what is timed."""
         return (
-            f"{self.pods // _PODS_PER_JOB:,} jobs of {_PODS_PER_JOB} pods run. The operator is stopped, leases that it held are "
-            "deleted, and it is started again, while a new job of one pod is POSTed until it is taken. Timed from the start until "
-            "it says that it is ready, and until the new job's pod is created. Requests, processor seconds and memory are those until it has "
-            "written nothing for 3 s. Lag is the latest that its event loop ran, where an operator tells it."
+            f"{self.pods // _PODS_PER_JOB:,} jobs of {_PODS_PER_JOB} pods run. {self.restarts} times the operator is stopped, leases that it "
+            "held are deleted, and it is started again, while a new job of one pod is POSTed until it is taken. Timed from the start "
+            "until it says that it is ready, and until the new job's pod is created. Requests, processor seconds and memory are those "
+            "until it has written nothing for 3 s. Lag is the latest that its event loop ran, where an operator tells it. Medians."
         )
 
     @property
@@ -85,6 +88,24 @@ class Scale:
         await submit(room, [arm.job(f"{self.name}-{number}", pods=_PODS_PER_JOB) for number in range(count)])
         await story.follow(pods=new, runs=True, patience=_PATIENCE, told=self.name)
         was_calm = await story.calm()
+        found = [await self._restart(room, f"{self.name}-late-{number}") for number in range(self.restarts)]
+        notes = (
+            {}
+            if was_calm and all(is_calm for _, is_calm in found)
+            else {"requests": "it still wrote after 30 s, before or after its start"}
+        )
+        rounds = [figures for figures, _ in found]
+        if not all("lag" in figures for figures in rounds):
+            notes["lag"] = "not told"
+        shared = [key for key in rounds[0] if all(key in figures for figures in rounds)]
+        return Outcome({key: percentile([figures[key] for figures in rounds], 0.5) for key in shared}, notes)
+
+    async def _restart(self, room: Room, late: str) -> tuple[dict[str, float], bool]:
+        """Start the operator again; return its figures, and whether it became calm.
+
+        Raises: Broken when the late job gets no pod.
+        """
+        arm = room.arm
         await arm.stop()
         await _release_leases(room)
         story, clock = Story(room), SystemClock()
@@ -93,17 +114,14 @@ class Scale:
         seen: list[float] = []
         async with TaskScope() as scope:
             scope.spawn(_look_at_lag(arm.metrics_url, seen), name="lag")
-            scope.spawn(self._submit_late(room), name="late job")
+            scope.spawn(_submit_late(room, late), name="late job")
             await arm.start(room.cluster)
             ready = clock.utcnow().timestamp() - began
-            created = await self._served(story)
-            is_calm = await story.calm() and was_calm
+            created = await _served(story, late)
+            is_calm = await story.calm()
             scope.cancel()
         used = usage(arm.pids())
-        notes = {} if is_calm else {"requests": "it still wrote after 30 s, before or after its start"}
-        if not seen:
-            notes["lag"] = "not told"
-        figures: dict[str, float | None] = {
+        figures = {
             "ready": ready,
             "works": created - began,
             "requests": sum(each.verb != "watch" for each in story.asked),
@@ -112,32 +130,30 @@ class Scale:
             "memory": used.memory / _MIB,
             **({"lag": max(seen)} if seen else {}),
         }
-        return Outcome(figures, notes)
+        return figures, is_calm
 
-    @property
-    def _late(self) -> str:
-        return f"{self.name}-late"
 
-    async def _submit_late(self, room: Room) -> None:
-        """Submit one more job as soon as it is taken: an operator's webhook may not answer yet."""
-        while True:
-            try:
-                await submit(room, [room.arm.job(self._late, pods=1)])
-            except Broken:
-                await asyncio.sleep(_LOOK)
-            else:
-                return
-
-    async def _served(self, story: Story) -> float:
-        """Return when the late job's pod was created."""
-        clock = SystemClock()
-        deadline = clock.monotonic() + _PATIENCE
-        while not (times := story.created().get(self._late)):
-            if clock.monotonic() > deadline:
-                raise Broken(f"a new job got no pod within {_PATIENCE:.0f} s of the operator's start")
+async def _submit_late(room: Room, name: str) -> None:
+    """Submit one more job as soon as it is taken: an operator's webhook may not answer yet."""
+    while True:
+        try:
+            await submit(room, [room.arm.job(name, pods=1)])
+        except Broken:
             await asyncio.sleep(_LOOK)
-            story.look()
-        return times[0]
+        else:
+            return
+
+
+async def _served(story: Story, job: str) -> float:
+    """Return when the late job's pod was created."""
+    clock = SystemClock()
+    deadline = clock.monotonic() + _PATIENCE
+    while not (times := story.created().get(job)):
+        if clock.monotonic() > deadline:
+            raise Broken(f"a new job got no pod within {_PATIENCE:.0f} s of the operator's start")
+        await asyncio.sleep(_LOOK)
+        story.look()
+    return times[0]
 
 
 def lag(page: str) -> float | None:

@@ -7,6 +7,7 @@ from benchmarks.stock.audit import (
     Tail,
     by_controllers,
     creations,
+    placements,
     requests,
     runs,
     submissions,
@@ -102,3 +103,14 @@ def test_requests_are_counted_by_kind_for_the_arm_and_what_works_for_it_without_
         line("update", "jobs/status", "a", code=200),
     )
     assert requests(by_controllers(found, prefix="bench:")) == {"create pods": 2, "update jobs/status": 1}
+
+
+def test_a_pod_is_placed_when_its_binding_was_answered(tmp_path):
+    found = read(
+        tmp_path,
+        line("create", "pods/binding", "a", code=409, at=1),
+        line("create", "pods/binding", "a", at=2),
+        line("create", "pods/eviction", "b", at=3),
+    )
+    assert placements(found).keys() == {"a"}
+    assert placements(found)["a"] % 60 == 2.5
